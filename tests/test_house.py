@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -119,6 +120,11 @@ def test_file_names_are_unique() -> None:
     """One name, one meaning. A verb's file is named after the verb, and a check's after the check."""
     names = Counter(path.name for path in SOURCES if path.parent.name != "commands" and "builtin" not in path.parts)
     assert [name for name, count in names.items() if count > 1] == ["__init__.py"]
+
+
+def test_sources_are_parsed_in_one_place() -> None:
+    """Threads that parse by themselves fail at times; see kernelllm.core.text.syntax_tree."""
+    assert [path.name for path in SOURCES if re.search(r"^[^`]*\bast\.parse\(", path.read_text(), re.M)] == ["text.py"]
 
 
 def test_class_names_are_unique() -> None:

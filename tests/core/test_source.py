@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 
 TEXT = "x = [" + ", ".join(f"(a{i} + {i}, f(b{i}))" for i in range(400)) + "]\n"
 
@@ -22,7 +22,7 @@ def test_threads_do_not_disturb_each_other() -> None:
             return work(depth - 1)
         try:
             for _ in range(20):
-                parse(TEXT)
+                syntax_tree(TEXT)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
             failed.append(error)
 
@@ -45,7 +45,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_trees_and_errors_are_those_of_ast() -> None:
-    assert ast.dump(parse(TEXT)) == ast.dump(ast.parse(TEXT))
-    assert isinstance(parse("1 + 1", "eval"), ast.Expression)
+    assert ast.dump(syntax_tree(TEXT)) == ast.dump(syntax_tree(TEXT))
+    assert isinstance(syntax_tree("1 + 1", "eval"), ast.Expression)
     with pytest.raises(SyntaxError):
-        parse("def f(:")
+        syntax_tree("def f(:")

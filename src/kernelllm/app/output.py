@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from kernelllm.core.errors import KernelLLMError, UsageError
-from kernelllm.core.text import LARGEST, parse
+from kernelllm.core.text import LARGEST, syntax_tree
 
 STDIN = "-"
 _FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
@@ -106,7 +106,7 @@ def read_candidate(name: str, backend: str) -> tuple[str, str]:
 
 def _is_python(text: str) -> bool:
     try:
-        parse(text)
+        syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError):
         return False
     return True

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Attempt
 from kernelllm.models.language_model import COPY_ERROR
 
@@ -134,7 +134,7 @@ def _globals(source: str) -> set[str]:
 @lru_cache(maxsize=16)
 def _parsed(source: str) -> ast.Module | None:
     try:
-        return parse(source)
+        return syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

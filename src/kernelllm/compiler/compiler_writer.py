@@ -17,6 +17,7 @@ from kernelllm.compiler import write_time
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import GRADIENTS, Attempt, Candidate, Problem, Status
 from kernelllm.core.writer import Writer
 
@@ -260,7 +261,7 @@ def _in_one_way(problem: Problem, options: Options, known: Lowerings) -> str:
         return compiled(problem, options, known)
     except KernelLLMError:
         raise
-    except SystemError as error:  # before Python 3.13, of threads that build syntax trees at the same time; see core.text.parse
+    except SystemError as error:  # before Python 3.13, of threads that build syntax trees at the same time; see core.text.syntax_tree
         log.info("%s: once more after %s", problem.name, error)
         return compiled(problem, options, Lowerings())
     except Exception as error:
@@ -352,7 +353,7 @@ def launches_in_a_loop(source: str) -> bool:
 def left_to_torch(source: str, *, found_too: bool = False) -> list[str]:
     """The operators that the file's module has torch compute, each once. ``found_too``: and those that find elements."""
     found: dict[str, None] = {}
-    classes = [s for s in ast.parse(source).body if isinstance(s, ast.ClassDef)]  # the module, and its backward
+    classes = [s for s in syntax_tree(source).body if isinstance(s, ast.ClassDef)]  # the module, and its backward
     for node in (node for cls in classes for node in ast.walk(cls)):
         if isinstance(node, ast.Call) and (match := _CALLED.match(ast.unparse(node.func))):
             name = (match[1] or match[2]).removesuffix("_default")
@@ -363,7 +364,7 @@ def left_to_torch(source: str, *, found_too: bool = False) -> list[str]:
 
 def refuse_idle(source: str, name: str) -> None:
     """Raises CaptureError where torch does all that there is to compute: such a file is not compiled."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in s.decorator_list)]
     left = left_to_torch(source, found_too=True)
     if kernels and not left:

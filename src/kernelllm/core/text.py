@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import threading
 from typing import Literal, cast, overload
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 _TRIES = 10
 LARGEST = 2_000_000
 """Characters. Parsing takes a second and a gigabyte for each million lines; no kernel and no module is that long."""
@@ -23,15 +24,23 @@ def printable(text: str) -> str:
     return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
 
 
-@overload
-def parse(text: str, mode: Literal["exec"] = "exec") -> ast.Module: ...
+def _renew_lock() -> None:
+    global _LOCK
+    _LOCK = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # another thread may hold it while this one forks
 
 
 @overload
-def parse(text: str, mode: Literal["eval"]) -> ast.Expression: ...
+def syntax_tree(text: str, mode: Literal["exec"] = "exec") -> ast.Module: ...
 
 
-def parse(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
+@overload
+def syntax_tree(text: str, mode: Literal["eval"]) -> ast.Expression: ...
+
+
+def syntax_tree(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
     """``ast.parse``, one thread at a time.
 
     Before Python 3.13, threads that build trees at the same time share a count of their depth, and one of them can fail with
@@ -52,7 +61,7 @@ def parse(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast
 def without_comments(text: str) -> str:
     """The same program in the syntax tree's own layout, with no comments and no docstrings; the text as it is where it does not parse."""
     try:
-        tree = parse(text)
+        tree = syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return text
     for node in ast.walk(tree):

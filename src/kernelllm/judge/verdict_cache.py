@@ -27,7 +27,7 @@ import kernelllm
 from kernelllm.backends.base import open_backend
 from kernelllm.core import settings as user_settings
 from kernelllm.core.file_cache import FileCache, code_digest
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity, Status, Verdict
 from kernelllm.judge.isolation import landlock, sandbox
 from kernelllm.judge.isolation.allowed_paths import plugin_of
@@ -135,7 +135,7 @@ def _needs_files(problem: Problem) -> bool:
         return False
     beside = Path(problem.path).parent
     try:
-        tree = parse(problem.source)
+        tree = syntax_tree(problem.source)
     except (SyntaxError, ValueError):
         return True
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}

@@ -12,7 +12,7 @@ import re
 import tokenize
 
 from kernelllm.backends.base import Backend
-from kernelllm.core.text import parse as parse_source
+from kernelllm.core.text import syntax_tree
 
 UNPARSABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 """What ``ast.parse`` raises: the last two for nesting that is too deep, which a model that repeats itself writes."""
@@ -60,7 +60,7 @@ def readable(text: str, *, closed: bool) -> tuple[str, tuple[str, ...], str]:
 def _fault(text: str) -> str | None:
     """Why a text does not parse, None when it does."""
     try:
-        parse_source(text)
+        syntax_tree(text)
     except SyntaxError as error:
         return f"{error.msg} (line {error.lineno})"
     except ValueError as error:
@@ -120,7 +120,7 @@ def without_tail(text: str) -> tuple[str, int]:
 def classes(text: str) -> list[str]:
     """Names of the classes at the top level, [] where the text does not parse."""
     try:
-        return [node.name for node in parse_source(text).body if isinstance(node, ast.ClassDef)]
+        return [node.name for node in syntax_tree(text).body if isinstance(node, ast.ClassDef)]
     except UNPARSABLE:
         return []
 
@@ -132,7 +132,7 @@ def has_kernel(text: str, backend: Backend) -> bool:
 
 def incomplete(text: str) -> str:
     """What is missing in ModelNew, for an answer that ends in the middle of it; empty when it is whole."""
-    model = next(n for n in parse_source(text).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
+    model = next(n for n in syntax_tree(text).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
     forward = next((n for n in model.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "forward"), None)
     if forward is None:
         return "" if _inherits(model) else "ModelNew has no forward: the answer is cut off or incomplete."
@@ -156,7 +156,7 @@ def module_to_rename(text: str, backend: Backend) -> str:
     if not has_kernel(text, backend):
         return ""
     try:
-        tree = parse_source(text)
+        tree = syntax_tree(text)
     except UNPARSABLE:
         return ""
     modules = [n for n in tree.body if isinstance(n, ast.ClassDef) and any(ast.unparse(b).endswith("Module") for b in n.bases)]
@@ -187,7 +187,7 @@ def _bound_and_used(text: str) -> tuple[set[str], set[str]]:
     """Names that a text binds anywhere, and names that it reads."""
     bound: set[str] = set(dir(builtins))
     used: set[str] = set()
-    for node in ast.walk(parse_source(text)):
+    for node in ast.walk(syntax_tree(text)):
         if isinstance(node, ast.Name):
             (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -220,7 +220,7 @@ def with_earlier(text: str, earlier: list[str], backend: Backend) -> tuple[str, 
 def _top_level(text: str) -> set[str]:
     """Functions, classes and variables that a piece defines at its top level."""
     names: set[str] = set()
-    for node in parse_source(text).body:
+    for node in syntax_tree(text).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -242,7 +242,7 @@ def with_imports(text: str, backend: Backend) -> tuple[str, tuple[str, ...]]:
 def _after_future(text: str) -> int:
     """The line after a module docstring and ``from __future__`` imports, where imports may go."""
     at = 0
-    for index, node in enumerate(parse_source(text).body):
+    for index, node in enumerate(syntax_tree(text).body):
         docstring = index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
         if not (docstring or future):

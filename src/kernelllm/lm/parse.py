@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelllm.backends.base import Backend, open_backend
-from kernelllm.core.text import parse as parse_source
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.lm import mend
 
@@ -196,7 +196,7 @@ def _bare(text: str, language: Backend) -> Iterable[str]:
     """Runs of lines that parse as Python, in a text with no fence, each from a line that looks like code."""
     dedented = textwrap.dedent(text)
     if _parses(dedented):  # a text with nothing to import or define is prose, or data
-        if any(isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef) for n in parse_source(dedented).body):
+        if any(isinstance(n, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef) for n in syntax_tree(dedented).body):
             yield dedented.strip("\n") + "\n"
         return
     lines = text.split("\n")
@@ -219,7 +219,7 @@ def _longest(lines: list[str]) -> tuple[str, int]:
     for _ in range(80):
         piece = textwrap.dedent("\n".join(lines[:end])) if indent else "\n".join(lines[:end])
         try:
-            parse_source(piece)
+            syntax_tree(piece)
         except mend.UNPARSABLE as error:
             line = (getattr(error, "lineno", None) or end) - 1
             end = min(end - 1, max(line, 0))
@@ -234,7 +234,7 @@ def _longest(lines: list[str]) -> tuple[str, int]:
 
 
 def _trim_prose(piece: str) -> str:
-    tree = parse_source(piece)
+    tree = syntax_tree(piece)
     body = list(tree.body)
     while body and isinstance(body[-1], ast.Expr) and isinstance(body[-1].value, (ast.Name, ast.Constant, ast.Tuple, ast.Compare)):
         body.pop()
@@ -246,7 +246,7 @@ def _trim_prose(piece: str) -> str:
 
 def _parses(text: str) -> bool:
     try:
-        parse_source(text)
+        syntax_tree(text)
     except mend.UNPARSABLE:
         return False
     return True

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelllm.core.text import parse, without_comments
+from kernelllm.core.text import syntax_tree, without_comments
 
 _USUAL = {
     "import torch", "import torch.nn as nn", "import torch.nn.functional as F", "from torch import nn",
@@ -34,7 +34,7 @@ def plain_module(source: str) -> str:
     what this function wrote stays as it is."""
     bare = without_comments(source)
     try:
-        return _written(parse(bare))
+        return _written(syntax_tree(bare))
     except (SyntaxError, ValueError, RecursionError, MemoryError, LookupError, TypeError, ArithmeticError):
         return bare.replace("\n\n", "\n")
 
@@ -42,7 +42,7 @@ def plain_module(source: str) -> str:
 def plain_kernel(source: str) -> str:
     """A kernel's file in the same manner: no comments, a line for each statement, classes without annotations. It computes the same."""
     try:
-        tree = parse(without_comments(source))
+        tree = syntax_tree(without_comments(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
     text = ""
@@ -84,7 +84,7 @@ def _written(tree: ast.Module) -> str:
     constants = _constants(tree)
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
     if "__init__" not in methods and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):
-        model.body.insert(0, parse(_CONSTRUCTOR).body[0])  # nearly every module that a small model has seen has one
+        model.body.insert(0, syntax_tree(_CONSTRUCTOR).body[0])  # nearly every module that a small model has seen has one
     given = _returned(functions["get_init_inputs"], constants) if "get_init_inputs" in functions else []
     drawn = _returned(functions["get_inputs"], constants)
     calls = [f"Model({_bound(methods.get('__init__'), given, constants)})", f"forward({_bound(methods['forward'], drawn, constants)})"]
@@ -158,7 +158,7 @@ class _Told(ast.NodeTransformer):
             return self.local[node.id]
         if isinstance(node, ast.Name | ast.BinOp | ast.Tuple | ast.List):
             try:
-                return parse(repr(_value(node, self.known)), "eval").body
+                return syntax_tree(repr(_value(node, self.known)), "eval").body
             except (LookupError, TypeError, ArithmeticError):
                 pass
         if isinstance(node, ast.Call):

@@ -18,7 +18,7 @@ import msgspec
 from kernelllm.backends.base import FAMILIES, Backend, Example, open_backend
 from kernelllm.core import gpus
 from kernelllm.core.errors import UnknownName, UsageError
-from kernelllm.core.text import parse as parse_source
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import DEFAULT_BACKEND, Attempt, Problem
 from kernelllm.core.types import best as best_of
 from kernelllm.lm import feedback
@@ -134,7 +134,7 @@ _POINTWISE = {
 def _operator_names(source: str) -> set[str]:
     """Lower-case names of what is called, of operators, and of modules that are built."""
     try:
-        tree = parse_source(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError):
         return set()
     operators = {ast.MatMult: "matmult", ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}

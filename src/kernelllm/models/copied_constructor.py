@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 
 _MODULE: Final = "class Model("
 _NEW: Final = "class ModelNew("
@@ -23,7 +23,7 @@ def with_constructor_of(prompt: str, answer: str) -> str:
     if not found or start < 0:
         return answer
     try:
-        asked, new = parse(prompt[start:].partition("\n<|")[0]), parse(found + rest)
+        asked, new = syntax_tree(prompt[start:].partition("\n<|")[0]), syntax_tree(found + rest)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return answer
     model, own = _class(asked, "Model"), _class(new, "ModelNew")
@@ -44,7 +44,7 @@ def with_constructor_of(prompt: str, answer: str) -> str:
 def differs(answer: str, copied: str) -> bool:
     """Whether copying changed more than the layout of an answer: the model had copied something wrongly."""
     try:
-        return answer != copied and ast.dump(parse(answer)) != ast.dump(parse(copied))
+        return answer != copied and ast.dump(syntax_tree(answer)) != ast.dump(syntax_tree(copied))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
 
@@ -69,7 +69,7 @@ def _guards(constructor: ast.FunctionDef, values: dict[str, str]) -> list[ast.st
             told = ", ".join(f"{n}={values[n]}" for n in names).replace("'", '"').replace("{", "{{").replace("}", "}}")
             got = ", ".join(f"{{{n}!r}}" for n in names)
             test = " or ".join(f"{n} != {values[n]}" for n in names)
-            made += parse(f"if {test}:\n    raise ValueError(f'the kernels were written for {told}; got {got}')").body
+            made += syntax_tree(f"if {test}:\n    raise ValueError(f'the kernels were written for {told}; got {got}')").body
     return made
 
 

@@ -10,7 +10,7 @@ import builtins
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _HEADS: Final = ("def ", "class ", "if ", "for ", "while ", "with ", "elif ", "else:", "try:", "finally:", "except")
@@ -43,7 +43,7 @@ class PythonLines:
         if not text or text.startswith("#"):
             return self
         try:
-            tree = parse(_whole(text))
+            tree = syntax_tree(_whole(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
         node = tree.body[-1]

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from kernelllm.core.errors import UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.pairs.canonical import canonical
 from kernelllm.pairs.row import Pair
 
@@ -63,7 +64,7 @@ def rewritten(source: str, rng: random.Random) -> str:
 
 def _renamed(source: str, rng: random.Random) -> str:
     """Arguments and local variables of the forward, and constants of the file, under other names."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)} | _FIXED
     taken |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg}
     taken |= {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)}
@@ -100,7 +101,7 @@ def _renamed(source: str, rng: random.Random) -> str:
 def _swapped(source: str, rng: random.Random) -> str:
     """Neighbouring lines of the forward that do not depend on each other, some of them in the other order."""
     lines = source.split("\n")
-    for statements in (f.body for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef) and f.name == "forward"):
+    for statements in (f.body for f in ast.walk(syntax_tree(source)) if isinstance(f, ast.FunctionDef) and f.name == "forward"):
         index = 0
         while index + 1 < len(statements):
             first, second = statements[index : index + 2]

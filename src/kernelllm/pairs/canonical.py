@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from kernelllm.core.errors import UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import digest
 
 _KEPT: Final = frozenset(dir(builtins)) | {"self", "get_inputs", "get_init_inputs", "forward", "__init__"}
@@ -22,7 +23,7 @@ def canonical(source: str, *, numbers: bool = True) -> str:
     functions that draw inputs are left out, so that sizes do not matter either. Raises UsageError for text that does not parse.
     """
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except SyntaxError as error:
         raise UsageError(f"The module does not parse: {error.msg} (line {error.lineno}).") from error
     if not numbers:
@@ -39,7 +40,7 @@ def fingerprint(source: str, *, numbers: bool = True) -> str:
 def called(source: str) -> tuple[str, ...]:
     """Names of the functions, layers and methods that a module calls, in order: ``Linear``, ``relu``, ``sum``."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         match node:
             case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)) if name not in _KEPT:
                 found.append(name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Candidate
 
 ANSWERS: Final = ("triton_code", "kernel_code", "custom_code", "answer", "completion", "solution")
@@ -67,7 +67,7 @@ def candidate(row: Mapping[str, Any], model: str, column: str = "") -> Candidate
 
 def _is_python(text: str) -> bool:
     try:
-        ast.parse(text)
+        syntax_tree(text)
     except (SyntaxError, ValueError):
         return False
     return True

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from kernelllm.core.errors import UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.pairs.package_module import OWN_FORMS, STANDARD, PackageModule, assigned, bound, runtime, scope_of
 from kernelllm.pairs.rewriting import Pruned, Rewritten, Trimmed
 
@@ -100,7 +101,7 @@ class Isolated:
         if isinstance(node, ast.ClassDef):
             self._add_class(scope, node, own)
         elif isinstance(node, ast.FunctionDef):
-            made = Rewritten(self, scope).visit(ast.parse(ast.unparse(node)).body[0])
+            made = Rewritten(self, scope).visit(syntax_tree(ast.unparse(node)).body[0])
             made.name = own
             self._parts[own] = made
         else:
@@ -110,7 +111,7 @@ class Isolated:
                 del self._names[key]  # a registry or another object of the package
                 return None
             told = self.value(value)
-            given = ast.parse(told or ast.unparse(assigned(node)), mode="eval").body
+            given = syntax_tree(told or ast.unparse(assigned(node)), mode="eval").body
             expression = given if told else Rewritten(self, scope).visit(given)
             self._parts[own] = ast.Assign([ast.Name(own, ast.Store())], expression)
         return own
@@ -172,7 +173,7 @@ class Isolated:
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 99))) if n not in taken)
 
     def _add_class(self, scope: PackageModule, node: ast.ClassDef, own: str) -> None:
-        made = ast.parse(ast.unparse(node)).body[0]
+        made = syntax_tree(ast.unparse(node)).body[0]
         assert isinstance(made, ast.ClassDef)
         made.name, made.keywords = own, [k for k in made.keywords if k.arg == "metaclass" and "ABC" not in ast.unparse(k.value)]
         data = [d for d in made.decorator_list if "dataclass" in ast.unparse(d)]
@@ -192,12 +193,12 @@ class Isolated:
         own = isinstance(value, type) and value.__module__ == scope.name
         if isinstance(value, type) and (own or not self._plain_bases or value.__module__.partition(".")[0] in STANDARD):
             try:
-                return ast.parse(self.add(value), mode="eval").body
+                return syntax_tree(self.add(value), mode="eval").body
             except UsageError:
                 pass
         if value is not None and isinstance(value, type) and not issubclass(value, torch.nn.Module):
             return ast.Name("object", ast.Load())
-        return ast.parse(str(self.outside("torch.nn", "Module")), mode="eval").body
+        return syntax_tree(str(self.outside("torch.nn", "Module")), mode="eval").body
 
     def _grow(self, own: str) -> bool:
         """Take over the class's statements that are asked for by now."""
@@ -257,7 +258,7 @@ class Isolated:
         if not self.unread or not self._pruned:
             return list(ordered.values())
         pruned = Pruned(self.unread)
-        return [pruned.visit(ast.parse(ast.unparse(ast.fix_missing_locations(part))).body[0]) for part in ordered.values()]
+        return [pruned.visit(syntax_tree(ast.unparse(ast.fix_missing_locations(part))).body[0]) for part in ordered.values()]
 
 
 def repr_tuple(told: Iterable[str | None]) -> str:

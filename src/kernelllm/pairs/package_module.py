@@ -13,6 +13,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
+from kernelllm.core.text import syntax_tree
+
 STANDARD: Final = frozenset(
     ("torch", "math", "typing", "collections", "functools", "itertools", "dataclasses", "enum", "copy", "numbers", "warnings", "types",
      "abc", "operator", "random", "numpy", "contextlib", "inspect", "string", "re", "__future__")
@@ -32,7 +34,7 @@ class PackageModule:
         """Global name to the last statement that binds it and fits what it is now."""
         try:
             self.module = sys.modules.get(name) or importlib.import_module(name)
-            tree = ast.parse(inspect.getsource(self.module))
+            tree = syntax_tree(inspect.getsource(self.module))
         except Exception:  # noqa: BLE001 - a module of others without a text, or that raises when it is imported
             self.module = sys.modules.get(name) or ModuleType(name)
             return

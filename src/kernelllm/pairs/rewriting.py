@@ -7,6 +7,7 @@ import builtins
 from types import ModuleType
 from typing import Any, Final, Protocol
 
+from kernelllm.core.text import syntax_tree
 from kernelllm.pairs.package_module import STANDARD, PackageModule, runtime, scope_of
 
 _SILENT: Final = frozenset(("logger", "log", "logging", "warnings", "_logger", "LOG", "LOGGER", "warn", "print", "warn_once"))
@@ -100,7 +101,7 @@ class Rewritten(ast.NodeTransformer):
             outside = value.__name__.partition(".")[0] in STANDARD
             told = self._into.outside(value.__name__, node.attr) if outside else self._into.named(scope_of(value.__name__), node.attr)
             if told:
-                return ast.parse(told, mode="eval").body
+                return syntax_tree(told, mode="eval").body
         self._into.attributes.add(node.attr)
         self.generic_visit(node)
         return node
@@ -140,7 +141,7 @@ class Rewritten(ast.NodeTransformer):
         if (node.id not in self._scope.nodes and hasattr(builtins, node.id)) or not self._into.follows(node.id, self._scope):
             return node
         told = self._into.named(self._scope, node.id)
-        return ast.parse(told, mode="eval").body if told else node
+        return syntax_tree(told, mode="eval").body if told else node
 
 
 class Trimmed(ast.NodeTransformer):
@@ -163,7 +164,7 @@ class Trimmed(ast.NodeTransformer):
         if self._rootless and told.startswith("super(") and call.func.attr == "__init__" and (call.args or call.keywords):
             kept = [a.id for a in (*call.args, *(k.value for k in call.keywords)) if isinstance(a, ast.Name)]
             call.args, call.keywords = [], []
-            return [node, *(ast.parse(f"self.{n} = {n}").body[0] for n in kept if n == "config")]
+            return [node, *(syntax_tree(f"self.{n} = {n}").body[0] for n in kept if n == "config")]
         return node
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from torch import nn
 
+from kernelllm.core.text import syntax_tree
 from kernelllm.pairs.recording import Arguments
 
 ACTIVATIONS: Final = (nn.GELU, nn.SiLU, nn.ReLU, nn.Tanh, nn.Sigmoid)
@@ -59,7 +60,7 @@ def _words(cls: type) -> dict[str, tuple[str, ...]]:
     """By name: the texts that a class compares it with, or looks up by it in a table."""
     found: dict[str, dict[str, None]] = {}
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+        tree = syntax_tree(textwrap.dedent(inspect.getsource(cls)))
     except (OSError, TypeError, SyntaxError):
         return {}
     for node in ast.walk(tree):

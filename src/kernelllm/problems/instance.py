@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import code_of_others
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.nested import mapped
@@ -159,7 +160,7 @@ def with_gradients(source: str) -> str:
     """
     if "enable_grad" in source or not _TAKES_GRADIENTS.search(source):
         return source
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     if not any(isinstance(n, ast.Import) and any(a.name == "torch" and a.asname is None for a in n.names) for n in tree.body):
         return source
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)

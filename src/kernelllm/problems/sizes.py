@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.text import parse as parse_source
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
 FIXED_SIZES = "FIXED_SIZES"
@@ -96,7 +96,7 @@ def dtypes_of(candidate: str) -> tuple[str, ...]:
 def _declared(candidate: str, wanted: str) -> ast.expr | None:
     """What a candidate's source assigns to a name at module level."""
     try:
-        tree = parse_source(candidate)
+        tree = syntax_tree(candidate)
     except (SyntaxError, ValueError):
         return None
     found = None
@@ -182,7 +182,7 @@ def literals(source: str) -> dict[tuple[int, int], tuple[str, int]]:
 def parse(source: str, where: str = "") -> ast.Module:
     """``ast.parse`` with ProblemError naming the line of a syntax error."""
     try:
-        return parse_source(source)
+        return syntax_tree(source)
     except SyntaxError as error:
         line = (error.text or "").strip()
         raise ProblemError(

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from kernelllm.core.errors import ProblemError, UsageError
+from kernelllm.core.text import syntax_tree
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
@@ -130,7 +131,7 @@ def tensor_call(shape: str, dtype: str, where: str) -> str:
 def _call_arguments(text: str) -> str:
     """``64, heads=4`` as the pair ``[[64], {'heads': 4}]``. Raises UsageError where it is not a list of literal arguments."""
     try:
-        call = ast.parse(f"f({text})", mode="eval").body
+        call = syntax_tree(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call)
         args = [ast.literal_eval(a) for a in call.args]
         kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}

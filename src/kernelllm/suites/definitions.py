@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
 from kernelllm.suites import contract, file
@@ -136,7 +137,7 @@ def _axes(definition: dict[str, Any], workload: dict[str, Any], where: str) -> l
         kind = spec.get("type")
         if kind == "expr":
             text = str(spec["expression"])
-            if not all(isinstance(node, _AXIS_NODES) for node in ast.walk(ast.parse(text, mode="eval"))):
+            if not all(isinstance(node, _AXIS_NODES) for node in ast.walk(syntax_tree(text, mode="eval"))):
                 raise ProblemError(f"The expression of axis {axis} is not arithmetic: {text}.", where=where)
             expressions.append(f"{axis} = int({text})")
             continue

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelllm.core.errors import ProblemError, UsageError
-from kernelllm.core.text import LARGEST
+from kernelllm.core.text import LARGEST, syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
 from kernelllm.problems.instance import import_root
@@ -65,7 +65,7 @@ def _of_package(module: str, class_name: str, path: Path | None, described: wrap
     wanted = [described.inputs] if described.inputs else [] if described.shapes else ["get_inputs"]
     names = [class_name, *(n for n in (*wanted, *([] if described.init else ["get_init_inputs"])) if n in bound)]
     line = f"from {module} import {', '.join(names)}\n"
-    source = wrap.wrapped(line, tree or ast.parse(line), class_name, described, str(path or module), imported=True)
+    source = wrap.wrapped(line, tree or syntax_tree(line), class_name, described, str(path or module), imported=True)
     here = path or Path(*module.split(".")).with_suffix(".py")
     known = str(here.resolve()) if here.is_file() else None
     return Problem(name=f"{module.rpartition('.')[2]}_{class_name}", source=source, origin=f"file:{class_name}", path=known)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelllm.core.errors import ProblemError, UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.suites import contract, file
@@ -79,7 +80,7 @@ class _OneCase(ast.NodeTransformer):
         """``open(path)`` gives one line, and ``json.loads`` of it the case."""
         match ast.unparse(node.func):
             case "open":
-                return ast.parse('__import__("contextlib").nullcontext(["case"])', mode="eval").body
+                return syntax_tree('__import__("contextlib").nullcontext(["case"])', mode="eval").body
             case "json.loads":
                 return ast.Name("_case", ast.Load())
         return self.generic_visit(node)

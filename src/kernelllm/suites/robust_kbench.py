@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
 from kernelllm.suites import contract, file
@@ -132,7 +133,7 @@ class RobustKBench(contract.Suite):
 def _defaults(source: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Whole numbers that Model's constructor and get_inputs have for defaults: they set sizes as the settings do."""
     found: dict[str, dict[str, Any]] = {"__init__": {}, "get_inputs": {}}
-    for node in (m for n in ast.parse(source).body for m in (n.body if isinstance(n, ast.ClassDef) and n.name == "Model" else [n])):
+    for node in (m for n in syntax_tree(source).body for m in (n.body if isinstance(n, ast.ClassDef) and n.name == "Model" else [n])):
         if isinstance(node, ast.FunctionDef) and node.name in found:
             pairs = zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)
             values = {a.arg: d.value for a, d in pairs if isinstance(d, ast.Constant)}

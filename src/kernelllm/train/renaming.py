@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 from kernelllm.train.parallel import mapped
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def renamed(module: str, files: Sequence[KernelFile], rng: random.Random) -> tup
     """
     if files[0].at is None:
         return module, {}
-    tree = parse(module)
+    tree = syntax_tree(module)
     taken = set(re.findall(r"[A-Za-z_]\w*", "\n".join((module, *(file.text() for file in files)))))
     tensors, numbers = _chosen(tree, "forward", _TENSORS, 0.7, taken, rng), _chosen(tree, "__init__", _NUMBERS, 0.2, taken, rng)
     fixed = "\n".join(file.own() for file in files)
@@ -202,7 +202,7 @@ def renamed(module: str, files: Sequence[KernelFile], rng: random.Random) -> tup
     for file in files:
         if file.at is None:
             continue
-        file.parts[file.at] = _text(follow.visit(parse(file.parts[file.at])))
+        file.parts[file.at] = _text(follow.visit(syntax_tree(file.parts[file.at])))
         for old, new in tensors.items():
             for i in file.kernels:
                 apart = re.search(rf"(?<![\w.]){old}_\b", file.parts[i])  # where the name means something else in Triton

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from kernelllm.core.text import syntax_tree
+
 Run = Callable[..., Sequence[Any]]
 Grid = Callable[[dict[str, int]], tuple[int, ...]]
 METHOD = "forward_at_known_sizes"
@@ -30,7 +32,7 @@ def prepared(module: ModuleType, model: torch.nn.Module, device: torch.device) -
 
     The result may be called while ``device`` is the current one.
     """
-    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    tree = syntax_tree(Path(str(module.__file__)).read_text(encoding="utf-8"))
     classes = [s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == type(model).__name__]
     found = [s for c in classes for s in c.body if isinstance(s, ast.FunctionDef) and s.name == METHOD]
     if not found:
@@ -100,7 +102,7 @@ class _Rewriter:
         stride = torch.empty(size, device="meta", memory_format=memory_format).stride()
         guards: Any = torch._C._dynamo.guards
         self._names["_empty_strided_cuda"] = guards._empty_strided_cuda
-        return ast.parse(f"_empty_strided_cuda({size}, {stride}, {given['dtype']})", mode="eval").body
+        return syntax_tree(f"_empty_strided_cuda({size}, {stride}, {given['dtype']})", mode="eval").body
 
     def _value(self, node: ast.expr) -> Any:
         """A number, a tuple of them, or what computes one from the blocks of a tuned kernel. Raises NotConstant."""

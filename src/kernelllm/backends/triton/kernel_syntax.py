@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelllm.backends.base import LanguageNames
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 
 DECORATORS = ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit")
 FORBIDDEN = {
@@ -170,7 +170,7 @@ def _axis(call: ast.Call) -> int | None:
 def computes(source: str) -> bool:
     """False when every value that the kernel stores was loaded (or is a constant) and nothing was done to it. True in doubt."""
     try:
-        tree = parse(textwrap.dedent(source))
+        tree = syntax_tree(textwrap.dedent(source))
     except (SyntaxError, ValueError, RecursionError):
         return True
     assigned: dict[str, list[ast.expr | None]] = {}

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from kernelllm.backends.triton.kernel_arguments import source_of
+from kernelllm.core.text import syntax_tree
 
 _LOADS, _STORES = ("load",), ("store",)
 
@@ -20,7 +21,7 @@ def repeats_matter(function: Callable[..., Any]) -> bool:
     if "atomic_" in source:
         return True
     try:
-        kernel = ast.parse(textwrap.dedent(source)).body[0]
+        kernel = syntax_tree(textwrap.dedent(source)).body[0]
     except (SyntaxError, IndexError):
         return False
     if not isinstance(kernel, ast.FunctionDef):

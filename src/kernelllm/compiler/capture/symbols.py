@@ -29,6 +29,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from kernelllm.compiler.capture import size_functions
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import import_root, importable
 from kernelllm.problems.sizes import is_size, literals
@@ -135,7 +136,7 @@ def _lookup(key: str) -> ast.expr:
 def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
     """The problem's code with its size literals routed through a table, and those literals. Raises ProblemError."""
     try:
-        tree = ast.parse(problem.source)
+        tree = syntax_tree(problem.source)
         sizes = _SizeLookups(literals(problem.source))
         code = compile(sizes.module(tree), problem.path or f"<{problem.name}>", "exec")
     except (SyntaxError, ValueError) as error:
@@ -249,7 +250,7 @@ def raised_by_its_own_line(error: Exception) -> bool:
 @lru_cache(maxsize=64)
 def _checked_at(rows: tuple[str, ...], line: int) -> bool | None:
     try:
-        tree = ast.parse("".join(rows))
+        tree = syntax_tree("".join(rows))
     except SyntaxError:
         return None
     for node in ast.walk(tree):

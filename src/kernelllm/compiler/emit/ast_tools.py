@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from kernelllm.core.text import syntax_tree
+
 
 def assigned(statement: ast.stmt) -> list[str]:
     """Names that one statement itself binds (not those in its nested blocks)."""
@@ -56,7 +58,7 @@ def name_of(func: ast.expr) -> str:
 
 def call(func: str, *args: ast.expr, **keywords: ast.expr) -> ast.Call:
     """A call of a dotted name."""
-    return ast.Call(ast.parse(func, mode="eval").body, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
+    return ast.Call(syntax_tree(func, mode="eval").body, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
 
 
 class Rename(ast.NodeTransformer):
@@ -94,12 +96,12 @@ def conjuncts(mask: ast.expr) -> list[ast.expr]:
 
 def copy_of(node: ast.expr) -> ast.expr:
     """A fresh copy of an expression."""
-    return ast.parse(ast.unparse(node), mode="eval").body
+    return syntax_tree(ast.unparse(node), mode="eval").body
 
 
 def fresh(body: list[ast.stmt]) -> list[ast.stmt]:
     """A fresh copy of statements."""
-    return ast.parse("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in body)).body
+    return syntax_tree("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in body)).body
 
 
 def prune(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -16,6 +16,7 @@ from kernelllm.compiler.emit.host_steps import in_layout, layout_kept
 from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.compiler.emit.size_names import as_python
 from kernelllm.compiler.emit.specialise import Specialised, specialised
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import FIXED_SIZES
 
@@ -90,7 +91,7 @@ class CandidateFile(MainGraph):
         names = [line.split(" = ")[0] for line in read]
         places = [] if self.guards.silent else list(self.sizes.divided(names, paths))
         unseen = [(p, as_python(str(s.expression))) for s, p in places if not any(f'("{s.name}", ' in line for line in checked)]
-        texts = [(place, self.host.text(ast.parse(size, mode="eval").body)) for place, size in unseen]
+        texts = [(place, self.host.text(syntax_tree(size, mode="eval").body)) for place, size in unseen]
         return refused({f"{p} != {size}": f"{p} == {size}" for p, size in texts}, "the kernels were written for", "ValueError")
 
     def _numbers(self) -> list[str]:
@@ -183,9 +184,9 @@ class CandidateFile(MainGraph):
         fixed = self.guards.fixed_arguments(constructor) if constructor else {}
         if constructor and fixed and not self.held():
             lines = refused(fixed, "the kernels were written for", "ValueError")
-            constructor.body[:0] = ast.parse("\n".join(lines)).body
+            constructor.body[:0] = syntax_tree("\n".join(lines)).body
         if constructor and self.fixed and self.fixed.setting:
-            constructor.body += ast.parse(self.fixed.setting).body
+            constructor.body += syntax_tree(self.fixed.setting).body
         if not self.options.short:
             model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
 

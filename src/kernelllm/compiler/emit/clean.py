@@ -17,6 +17,7 @@ from kernelllm.compiler.emit.helpers import HELPERS
 from kernelllm.compiler.emit.simplify import Simplifier
 from kernelllm.compiler.emit.value_types import Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
+from kernelllm.core.text import syntax_tree
 
 _WIDTH = 76
 MOST_BLOCKS = 65535
@@ -212,7 +213,7 @@ class _Spelled(ast.NodeTransformer):
         self.generic_visit(node)
         name = name_of(node.func)
         if name in self.names:
-            return call(f"tl.{name}", *node.args, propagate_nan=ast.parse("tl.PropagateNan.ALL", mode="eval").body)
+            return call(f"tl.{name}", *node.args, propagate_nan=syntax_tree("tl.PropagateNan.ALL", mode="eval").body)
         match node.args:
             case [shape, ast.Constant(value=0), kind] if name == "tl.full":
                 return call("tl.zeros", shape, kind)
@@ -229,7 +230,7 @@ def _joined(body: list[ast.stmt], uses: dict[str, int], bound: dict[str, int]) -
             maker = next((s for s in reversed(kept) if isinstance(s, ast.Assign) and assigned(s) == [name]), None)
             if maker is None or uses[name] != 1 or bound[name] != 1 or not _may_join(maker.value, name, statement):
                 continue
-            whole = Replace({name: maker.value}).visit(ast.parse(ast.unparse(statement)).body[0])
+            whole = Replace({name: maker.value}).visit(syntax_tree(ast.unparse(statement)).body[0])
             if len(ast.unparse(whole)) <= _WIDTH:
                 statement = whole
                 kept = [s for s in kept if s is not maker]

@@ -7,10 +7,12 @@ import io
 import re
 import tokenize
 
+from kernelllm.core.text import syntax_tree
+
 
 def with_comments(text: str) -> ast.stmt:
     """The one definition in ``text``; statements have their comments in ``comments``."""
-    node = ast.parse(text).body[0]
+    node = syntax_tree(text).body[0]
     statements = sorted((s for s in ast.walk(node) if isinstance(s, ast.stmt) and s is not node), key=lambda s: (s.lineno, s.col_offset))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:

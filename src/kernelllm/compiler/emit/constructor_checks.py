@@ -14,6 +14,7 @@ from kernelllm.compiler.capture.derived_sizes import hints
 from kernelllm.compiler.emit import size_examples
 from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.size_names import as_python
+from kernelllm.core.text import syntax_tree
 
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -35,7 +36,7 @@ def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionD
     for left, sign, right in size_examples.independent([c for c in captured.guards if unread(captured, c)], sizes):
         symbols = _symbols(f"{left} {right}")
         if symbols <= names.keys():
-            one, other = (ast.unparse(_Arguments(names).visit(ast.parse(as_python(side)))) for side in (left, right))
+            one, other = (ast.unparse(_Arguments(names).visit(syntax_tree(as_python(side)))) for side in (left, right))
             found[f"{one} {OPPOSITE[sign]} {other}"] = f"{one} {sign} {other}"
         else:
             lost |= {s: own[s] for s in unread(captured, (left, sign, right)) if s in own}

@@ -6,6 +6,8 @@ import ast
 import re
 import textwrap
 
+from kernelllm.core.text import syntax_tree
+
 WIDTH = 110
 _METHOD = 20
 """Characters of a method's arguments up to which a line is broken ahead of them."""
@@ -76,7 +78,7 @@ def quoted(source: str) -> str:
 
 
 def _compound(node: ast.For | ast.While | ast.If | ast.With, indent: int) -> list[str]:
-    shell = ast.parse(ast.unparse(node)).body[0]
+    shell = syntax_tree(ast.unparse(node)).body[0]
     shell.body = [ast.Pass()]  # type: ignore[attr-defined]
     if hasattr(shell, "orelse"):
         shell.orelse = []

@@ -21,6 +21,7 @@ from kernelllm.compiler.emit.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
+from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES
 
 _LONG, _FEW, _SOURCES = 96, 4, 36
@@ -283,11 +284,11 @@ class Guards:
 
     def _fraction(self, text: str) -> str:
         """The same for other arithmetic, such as a quotient of two sizes."""
-        return self.host.text(ast.parse(as_python(text), mode="eval").body)
+        return self.host.text(syntax_tree(as_python(text), mode="eval").body)
 
     def _expression(self, text: str) -> Any:
         try:
-            return self.host.sizes.expression(ast.parse(as_python(text), mode="eval").body)
+            return self.host.sizes.expression(syntax_tree(as_python(text), mode="eval").body)
         except (integers.NotInteger, SyntaxError, TypeError):
             return None
 

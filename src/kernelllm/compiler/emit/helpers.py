@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelllm.compiler.emit.ast_tools import reads
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.text import syntax_tree
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def definitions(path: Path) -> dict[str, Definition]:
     lines = source.splitlines()
     return {
         name: Definition(name, _source(lines, node), frozenset(reads(node)), (path.name, node.lineno))
-        for node in ast.parse(source).body
+        for node in syntax_tree(source).body
         for name in _defined(node)
         if not name.startswith("__")
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import triton
 
 from kernelllm.compiler.emit import formatting
+from kernelllm.core.text import syntax_tree
 
 _HELPERS = {"triton.cdiv": triton.cdiv, "triton.next_power_of_2": triton.next_power_of_2}
 
@@ -17,7 +18,7 @@ def plain(code: str) -> str:
     if not any(f"{name}(" in code for name in _HELPERS):
         return code
     lines = code.encode().splitlines(keepends=True)  # the positions count bytes
-    for call, parent in reversed(list(_calls(ast.parse(code)))):
+    for call, parent in reversed(list(_calls(syntax_tree(code)))):
         assert call.end_lineno is not None
         first, last = call.lineno - 1, call.end_lineno - 1
         text = formatting.quoted(_text(call, parent)).encode()

@@ -17,6 +17,8 @@ from typing import Any
 import sympy
 from sympy.printing.str import StrPrinter
 
+from kernelllm.core.text import syntax_tree
+
 
 class Opaque(sympy.Function):  # type: ignore[misc]
     """A function that sympy does not rewrite; ``doit()`` computes it where its arguments are numbers."""
@@ -154,7 +156,7 @@ def _mod(left: Any, right: Any) -> Any:
 
 def parse(text: str) -> Any:
     """:func:`to_sympy` on text."""
-    return to_sympy(ast.parse(text, mode="eval").body)
+    return to_sympy(syntax_tree(text, mode="eval").body)
 
 
 class _Printer(StrPrinter):  # type: ignore[misc]
@@ -195,7 +197,7 @@ class _Printer(StrPrinter):  # type: ignore[misc]
 
 def text_of(expr: Any) -> str:
     """Python text of a sympy expression made by this module."""
-    return ast.unparse(ast.parse(_Printer().doprint(expr), mode="eval"))
+    return ast.unparse(syntax_tree(_Printer().doprint(expr), mode="eval"))
 
 
 @lru_cache(maxsize=20_000)
@@ -211,7 +213,7 @@ def pretty(expr: Any) -> str:
 
 def to_ast(text: str) -> ast.expr:
     """Text of one expression as a syntax tree."""
-    return ast.parse(text, mode="eval").body
+    return syntax_tree(text, mode="eval").body
 
 
 def tidy(node: ast.expr) -> ast.expr:

@@ -15,6 +15,7 @@ import triton
 from kernelllm.compiler.emit import abstract
 from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, apply, const, join, known
 from kernelllm.compiler.emit.expressions import OPERATORS, Expressions, namespace, truth_of
+from kernelllm.core.text import syntax_tree
 
 KEPT = ("BLOCK",)
 """Tiles stay arguments of kernels, so that they have a name there."""
@@ -316,7 +317,7 @@ def _varying(answer: Value) -> Value:
 
 
 def _as_read(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
+    return syntax_tree(ast.unparse(target), mode="eval").body
 
 
 def is_device(function: ast.FunctionDef) -> bool:

@@ -18,6 +18,7 @@ from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
 from kernelllm.compiler.emit.readable_names import block_names, fresh_name, spoken, value_names, wish_for
+from kernelllm.core.text import syntax_tree
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
 
@@ -268,7 +269,7 @@ def _constants(body: list[ast.stmt]) -> list[ast.stmt]:
             return ast.Name(name, ast.Load())
 
     body = [Name().visit(s) for s in body]
-    return [*(ast.parse(f"{n}: tl.constexpr = {v!r}").body[0] for n, v in found.items()), *body]
+    return [*(syntax_tree(f"{n}: tl.constexpr = {v!r}").body[0] for n, v in found.items()), *body]
 
 
 def _note(cleaned: Cleaned, name: str) -> str:

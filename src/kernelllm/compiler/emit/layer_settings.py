@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from kernelllm.compiler.emit import formatting
+from kernelllm.core.text import syntax_tree
 
 _CONV: Final = ("stride", "padding", "dilation", "groups")
 _TRANSPOSED: Final = ("stride", "padding", "output_padding", "dilation", "groups")
@@ -28,7 +29,7 @@ _FREE: Final = {
 
 def read_settings(source: str, module: nn.Module) -> str:
     """The same file with settings read off the layers of ``module``, the module that it was written for; unchanged where there is none."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "ModelNew"), None)
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)} if model else {}
     if model is None or not {"__init__", "forward"} <= methods.keys() or any(ast.unparse(base) == "Holder" for base in model.bases):
@@ -156,7 +157,7 @@ class _SettingsRead(ast.NodeTransformer):
 
 
 def _attribute(path: str, name: str) -> ast.expr:
-    return ast.parse(f"self.{path}.{name}", mode="eval").body
+    return syntax_tree(f"self.{path}.{name}", mode="eval").body
 
 
 def _value(node: ast.expr) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernelllm.compiler.emit.ast_tools import Rename
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.text import syntax_tree
 
 _STANDARD = frozenset(sys.stdlib_module_names) | {"torch"}
 
@@ -40,7 +41,7 @@ class KeptParts:
 
 def kept_parts(source: str) -> KeptParts:
     """Select what ``Model.__init__`` needs from a problem's source. Raises CaptureError where there is no Model."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     top: dict[str, ast.stmt] = {}
     for statement in tree.body:
         for name in bound_names(statement):
@@ -112,7 +113,7 @@ def _handed_on(arguments: ast.arguments) -> ast.stmt:
     given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1:]
     given += [f"*{arguments.vararg.arg}"] if arguments.vararg else []
     given += [f"{a.arg}={a.arg}" for a in arguments.kwonlyargs] + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
-    return ast.parse(f"def __init__({ast.unparse(arguments)}):\n    super().__init__({', '.join(given)})").body[0]
+    return syntax_tree(f"def __init__({ast.unparse(arguments)}):\n    super().__init__({', '.join(given)})").body[0]
 
 
 def bound_names(statement: ast.stmt) -> list[str]:
@@ -207,7 +208,7 @@ def _locals(function: ast.FunctionDef) -> set[str]:
 
 def _trimmed(statement: ast.stmt, kept: dict[str, set[str]]) -> ast.stmt:
     """A definition without the methods nobody calls any more and without their documentation."""
-    copied = ast.parse(ast.unparse(statement)).body[0]
+    copied = syntax_tree(ast.unparse(statement)).body[0]
     if not isinstance(copied, ast.ClassDef):
         return copied
     methods = kept.get(copied.name, set())
@@ -238,7 +239,7 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _needed_import(statement: ast.Import | ast.ImportFrom, wanted: set[str]) -> ast.stmt:
-    copied = ast.parse(ast.unparse(statement)).body[0]
+    copied = syntax_tree(ast.unparse(statement)).body[0]
     assert isinstance(copied, ast.Import | ast.ImportFrom)
     copied.names = [a for a in copied.names if (a.asname or a.name.split(".")[0]) in wanted]
     return copied

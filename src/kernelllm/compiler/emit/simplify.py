@@ -12,6 +12,7 @@ from kernelllm.compiler.emit.helpers import RENAMED, plain_name
 from kernelllm.compiler.emit.value_types import FLOATS, TYPES, Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.text import syntax_tree
 
 _BITS = {"tl.float64": ("tl.uint64", "<Q", "<d"), "tl.float32": ("tl.uint32", "<I", "<f"), "tl.float16": ("tl.uint16", "<H", "<e")}
 _ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
@@ -51,7 +52,7 @@ class Simplifier(ast.NodeTransformer):
             return None
         if isinstance(statement, ast.For):
             statement.iter = self.visit(statement.iter)
-            self.facts.learn(statement.target, ast.parse("tl.program_id(0)", mode="eval").body)
+            self.facts.learn(statement.target, syntax_tree("tl.program_id(0)", mode="eval").body)
             statement.body = self._block(statement.body)
             return statement
         if isinstance(statement, ast.Expr):

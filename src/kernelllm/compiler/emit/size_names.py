@@ -11,6 +11,7 @@ import sympy
 
 from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.core.text import syntax_tree
 
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured, Size, SizeSource
@@ -70,7 +71,7 @@ class SizeNames:
     def _follows(self, expression: str) -> Any:
         """A computed size over earlier names; one that is more than integer arithmetic stays as Python wrote it."""
         try:
-            return self.expression(ast.parse(as_python(expression), mode="eval").body)
+            return self.expression(syntax_tree(as_python(expression), mode="eval").body)
         except integers.NotInteger:
             known = {s: str(v) for s, v in self.values.items() if v.is_Symbol}
             text = re.sub(r"\w+", lambda m: known.get(m[0], m[0]), expression)
@@ -98,7 +99,7 @@ class SizeNames:
     def shape(self, dims: tuple[str, ...]) -> list[Any] | None:
         """A given's shape as expressions, None where one cannot be told."""
         try:
-            return [self.expression(ast.parse(as_python(d), mode="eval").body) for d in dims]
+            return [self.expression(syntax_tree(as_python(d), mode="eval").body) for d in dims]
         except (integers.NotInteger, SyntaxError):
             return None
 
@@ -205,7 +206,7 @@ class _Operators(ast.NodeTransformer):
 def as_python(expression: str) -> str:
     """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``Min`` as ``min``, ``torch._sym_sqrt`` as ``math.sqrt``."""
     try:
-        return ast.unparse(_Operators().visit(ast.parse(expression, mode="eval")))
+        return ast.unparse(_Operators().visit(syntax_tree(expression, mode="eval")))
     except SyntaxError:
         return expression
 

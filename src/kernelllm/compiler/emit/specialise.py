@@ -19,6 +19,7 @@ from kernelllm.compiler.emit.expressions import truth_of
 from kernelllm.compiler.emit.inlining import inlined, swept
 from kernelllm.compiler.emit.interpret import KEPT, Interpreter
 from kernelllm.compiler.emit.temporaries import joined
+from kernelllm.core.text import syntax_tree
 
 _ROUNDS = 8
 _SIMPLEST = ("row_should_fit",)
@@ -50,7 +51,7 @@ class Specialised:
         if not any(f"{name}(" in line for name in self.gone):
             return line
         indent = line[: len(line) - len(line.lstrip())]
-        tree = ast.parse(line.strip())
+        tree = syntax_tree(line.strip())
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.gone:
                 gone, params = self.gone[node.func.id], self.params[node.func.id]
@@ -66,7 +67,7 @@ def specialised(texts: Mapping[str, str], calls: list[Call], *, short: bool = Fa
         node = with_comments(text)
         assert isinstance(node, ast.FunctionDef)
         if short and re.search("_should_|_cores$", name):  # which way is the fastest
-            node.body = ast.parse(f"return {int(name in _SIMPLEST)}").body
+            node.body = syntax_tree(f"return {int(name in _SIMPLEST)}").body
         functions[name] = node
     params = {name: [a.arg for a in f.args.args] for name, f in functions.items()}
     gone: dict[str, set[str]] = {name: set() for name in functions}
@@ -109,10 +110,10 @@ def _interpreted(
 def literal(value: Any) -> ast.expr | None:
     """A constant as an expression, None for one that cannot be written."""
     if isinstance(value, torch.dtype):
-        return ast.parse(str(value), mode="eval").body
+        return syntax_tree(str(value), mode="eval").body
     if isinstance(value, tl.dtype):
         name = next((n for n, v in vars(tl).items() if v is value), None)
-        return ast.parse(f"tl.{name}", mode="eval").body if name else None
+        return syntax_tree(f"tl.{name}", mode="eval").body if name else None
     if isinstance(value, tuple | list):
         items = [literal(v) for v in value]
         if any(i is None for i in items):

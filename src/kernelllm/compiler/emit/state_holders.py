@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelllm.compiler.emit.model_class import KeptParts
+from kernelllm.core.text import syntax_tree
 from kernelllm.problems import sizes
 from kernelllm.problems.graph_text import HOLDER, Holders, known_text, path_text, tensor_text
 from kernelllm.problems.instance import Instance
@@ -36,13 +37,13 @@ def from_shapes(problem: Problem, captured: Captured) -> KeptParts:
     body = "\n".join("        " + s for s in (*statements, f"super().__init__({root.arguments()})", *ties, *modes))
     if any(name.isdigit() for name in root.children):  # a subclass of nn.Sequential
         body += "\n\n    def __getitem__(self, index):\n        return self.get_submodule(str(index))"
-    made = ast.parse(f"class ModelNew(Holder):\n    def __init__({', '.join(['self', *parameters])}):\n{body}").body[0]
+    made = syntax_tree(f"class ModelNew(Holder):\n    def __init__({', '.join(['self', *parameters])}):\n{body}").body[0]
     assert isinstance(made, ast.ClassDef)
-    forward = ast.parse(f"def forward({', '.join(['self', *captured.forward_arguments])}): pass").body[0]
+    forward = syntax_tree(f"def forward({', '.join(['self', *captured.forward_arguments])}): pass").body[0]
     assert isinstance(forward, ast.FunctionDef)
     return KeptParts(
-        imports=ast.parse("import torch.nn as nn").body,
-        definitions=ast.parse(HOLDER if "unsaved=" in body else _without_unsaved(HOLDER)).body,
+        imports=syntax_tree("import torch.nn as nn").body,
+        definitions=syntax_tree(HOLDER if "unsaved=" in body else _without_unsaved(HOLDER)).body,
         model=made,
         forward=forward,
         fixed={n: v for n, v in sizes.constants(problem).items() if n in sizes.model_constants(problem.source)},

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 
 from kernelllm.compiler.emit.ast_tools import Replace, assigned, every, reads
+from kernelllm.core.text import syntax_tree
 
 _WIDTH, _GRID = 96, 96
 _PLAIN = ("tl.cdiv", "tl.program_id", "tl.minimum", "tl.maximum", "triton.cdiv", "triton.next_power_of_2", "math.prod", "min", "max")
@@ -60,7 +61,7 @@ def _reader(block: list[ast.stmt], at: int, name: str, needs: set[str]) -> int |
 
 
 def _with(statement: ast.stmt, name: str, value: ast.expr) -> ast.stmt | None:
-    whole = Replace({name: value}).visit(ast.parse(ast.unparse(statement)).body[0])
+    whole = Replace({name: value}).visit(syntax_tree(ast.unparse(statement)).body[0])
     match whole, statement:
         case ast.Expr(value=ast.Call(func=ast.Subscript() as launched)), ast.Expr(value=ast.Call(func=grid)) if reads(grid)[name]:
             head = ast.unparse(launched)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.text import syntax_tree
 
 _ORIGINAL = re.compile(r"Original ATen: \[([^\]]*)\]")
 
@@ -53,9 +54,9 @@ class Kernel:
 
 def parse(name: str, definition: str, comment: str) -> Kernel:
     """A kernel from its definition, a call of ``async_compile.triton`` with its name and text, and the comment above it."""
-    call = ast.parse(definition, mode="eval").body
+    call = syntax_tree(definition, mode="eval").body
     assert isinstance(call, ast.Call)
-    tree = ast.parse(ast.literal_eval(call.args[1]))
+    tree = syntax_tree(ast.literal_eval(call.args[1]))
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     # unique_kernel_names=False calls every kernel triton_; it is the last function then.
     function = functions.pop(name if name in functions else list(functions)[-1])

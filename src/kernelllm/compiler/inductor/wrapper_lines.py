@@ -15,6 +15,7 @@ from typing import Any
 from kernelllm.compiler import write_time
 from kernelllm.compiler.inductor.kernel_source import Kernel, parse
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.text import syntax_tree
 
 
 @dataclass
@@ -108,7 +109,7 @@ def changed(step: HostStep, change: Callable[[ast.expr], ast.expr]) -> HostStep:
 
 
 def expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return syntax_tree(text, mode="eval").body
 
 
 def read(graph: Any) -> Wrapper:
@@ -211,7 +212,7 @@ class _StepReader:
             del self.wrapper.writeline
         text = buffer.getvalue()
         try:
-            statements = ast.parse(text).body
+            statements = syntax_tree(text).body
         except SyntaxError as error:
             raise CaptureError(f"A line of Inductor's wrapper is not understood: {text.strip()[:200]}", where="inductor") from error
         return [step for statement in statements for step in _step(statement)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from kernelllm.core.text import syntax_tree
+
 BEGIN, FINISH, LENGTHENED = "begin", "finish", "_lengthened"
 _JOINS = {"stack", "cat", "concat", "concatenate"}
 _MOVES = _JOINS | {
@@ -85,14 +87,14 @@ def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str],
     inputs = [n for n in given if any(n in names(s) for s in body)]
     if not results:
         return
-    found.methods[BEGIN] = _method(BEGIN, inputs, [*body, *ast.parse(f"return ({', '.join(results)},)").body])
-    found.entries[BEGIN] = ast.parse(f"return [{', '.join(inputs)}]").body
-    found.before = [*ast.parse(f"{', '.join(results)}, = self.{BEGIN}({', '.join(inputs)})").body, *kept]
+    found.methods[BEGIN] = _method(BEGIN, inputs, [*body, *syntax_tree(f"return ({', '.join(results)},)").body])
+    found.entries[BEGIN] = syntax_tree(f"return [{', '.join(inputs)}]").body
+    found.before = [*syntax_tree(f"{', '.join(results)}, = self.{BEGIN}({', '.join(inputs)})").body, *kept]
 
 
 def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
     joins = _Joins(lists)
-    after = [joins.visit(s) for s in ast.parse("\n".join(ast.unparse(s) for s in found.after)).body]
+    after = [joins.visit(s) for s in syntax_tree("\n".join(ast.unparse(s) for s in found.after)).body]
     steps = _steps(loop.iter)
     if not _plain(after) or not any(computes(s, sizes) for s in after) or (joins.found and steps is None):
         return
@@ -106,12 +108,12 @@ def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: 
     known = {*given, *joins.found, *(n for s in (*before, *loop.body) for n in stored(s))} - set().union(*map(set, map(stored, measured)))
     inputs = [n for n in sorted(known) if any(n in names(s) for s in body) and not _set_first(n, body)]
     found.methods[FINISH] = _method(FINISH, inputs, body)
-    joined = [s for name, (_, text) in joins.found.items() for s in ast.parse(f"{name} = {text}").body]
-    longer = [s for name, (dim, _) in joins.found.items() for s in ast.parse(f"{name} = {LENGTHENED}({name}, {dim}, {steps})").body]
-    first = ast.parse(f"{ast.unparse(loop.target)} = {first_of(loop.iter)}").body
-    handed = ast.parse(f"return [{', '.join(inputs)}]").body
+    joined = [s for name, (_, text) in joins.found.items() for s in syntax_tree(f"{name} = {text}").body]
+    longer = [s for name, (dim, _) in joins.found.items() for s in syntax_tree(f"{name} = {LENGTHENED}({name}, {dim}, {steps})").body]
+    first = syntax_tree(f"{ast.unparse(loop.target)} = {first_of(loop.iter)}").body
+    handed = syntax_tree(f"return [{', '.join(inputs)}]").body
     found.entries[FINISH] = [*before, *first, *loop.body, *joined, *longer, *handed]
-    found.after = [*joined, *ast.parse(f"return self.{FINISH}({', '.join(inputs)})").body]
+    found.after = [*joined, *syntax_tree(f"return self.{FINISH}({', '.join(inputs)})").body]
 
 
 def _set_first(name: str, body: list[ast.stmt]) -> bool:
@@ -124,9 +126,9 @@ def _set_first(name: str, body: list[ast.stmt]) -> bool:
 
 
 def _method(name: str, inputs: list[str], body: list[ast.stmt]) -> ast.FunctionDef:
-    made = ast.parse(f"def {name}({', '.join(['self', *inputs])}): pass").body[0]
+    made = syntax_tree(f"def {name}({', '.join(['self', *inputs])}): pass").body[0]
     assert isinstance(made, ast.FunctionDef)
-    made.body = ast.parse("\n".join(ast.unparse(s) for s in body)).body
+    made.body = syntax_tree("\n".join(ast.unparse(s) for s in body)).body
     return made
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.core.text import syntax_tree
 
 STEP = "step"
 _UNFIT = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Try, ast.With, ast.Delete,
@@ -54,7 +55,7 @@ class Outliner:
         taken = self.outer | {n for s in self.loop.body for n in names(s)}
         slicer = _Slicer(counter, self.outer - changed - self.lists, changed, self.slices, taken) if self._counts() else None
         body = []
-        for statement in ast.parse("\n".join(ast.unparse(s) for s in self.loop.body)).body:
+        for statement in syntax_tree("\n".join(ast.unparse(s) for s in self.loop.body)).body:
             body.append(self._result(statement, slicer, changed))
         body = [*self._measured(body, counter), *body]
         inputs = self._read_first(body, counter)
@@ -64,10 +65,10 @@ class Outliner:
         results = [*carried, *(name for _, name in self.results)]
         if not results:
             return None
-        body.append(ast.parse(f"return ({', '.join(results)},)").body[0])
+        body.append(syntax_tree(f"return ({', '.join(results)},)").body[0])
         by_slice = {name: text for text, name in self.slices.items()}
         values = [by_slice.get(name, name) for name in inputs]
-        call = ast.parse(f"{', '.join(results)}, = self.{STEP}({', '.join(values)})").body[0]
+        call = syntax_tree(f"{', '.join(results)}, = self.{STEP}({', '.join(values)})").body[0]
         loop = ast.For(self.loop.target, self.loop.iter, [call, *(s for s, _ in self.results)], [])
         return OutlinedLoop(body, loop, inputs, values, tuple((inputs.index(n), i) for i, n in enumerate(carried) if n in inputs))
 
@@ -84,7 +85,7 @@ class Outliner:
             places = [(part, at) for text, part in given if (at := _dim_of_slice(text, counter, dim)) is not None]
             places += [(tensor, dim)] if tensor in used and not given else []
             if places:
-                found.append(ast.parse(f"{name} = {places[0][0]}.shape[{places[0][1]}]").body[0])
+                found.append(syntax_tree(f"{name} = {places[0][0]}.shape[{places[0][1]}]").body[0])
                 self.sizes.discard(name)
         return found
 
@@ -115,12 +116,12 @@ class Outliner:
             appends = isinstance(on, ast.Attribute) and on.attr == "append" and isinstance(on.value, ast.Name) and on.value.id in self.lists
             if appends and len(call.args) == 1:
                 value = call.args[0]
-                kept = ast.parse(f"{ast.unparse(on)}({name})").body[0]
+                kept = syntax_tree(f"{ast.unparse(on)}({name})").body[0]
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Subscript):
             target = statement.targets[0]
             if isinstance(target.value, ast.Name) and target.value.id in self.outer - self.lists:
                 value = statement.value
-                kept = ast.parse(f"{ast.unparse(target)} = {name}").body[0]
+                kept = syntax_tree(f"{ast.unparse(target)} = {name}").body[0]
                 self.stale |= bool(names(target.slice) & changed)
         self.stale |= bool(names(value or statement) & self.filled)
         if kept is None or value is None:
@@ -128,7 +129,7 @@ class Outliner:
         self.results.append((kept, name))
         if isinstance(kept, ast.Assign):
             self.filled |= names(kept.targets[0].value)  # type: ignore[attr-defined]
-        made = ast.parse(f"{name} = {ast.unparse(value)}").body[0]
+        made = syntax_tree(f"{name} = {ast.unparse(value)}").body[0]
         return slicer.visit(made) if slicer else made
 
     def _plain(self, body: list[ast.stmt], counter: str) -> bool:
@@ -194,7 +195,7 @@ def _dimension(name: str, before: list[ast.stmt]) -> tuple[str, int] | None:
 
 def _dim_of_slice(text: str, counter: str, dim: int) -> int | None:
     """Where a tensor's dimension is in ``x[:, t, None]``; None for the one that is picked from, and where more is picked."""
-    index: Any = ast.parse(text, mode="eval").body
+    index: Any = syntax_tree(text, mode="eval").body
     items = [ast.unparse(i) for i in getattr(index.slice, "elts", [index.slice])]
     if items.count(counter) != 1 or set(items) - {":", "None", counter}:
         return None

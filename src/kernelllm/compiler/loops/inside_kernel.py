@@ -13,6 +13,7 @@ from typing import Any
 
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.loops.body import STEP
+from kernelllm.core.text import syntax_tree
 
 INSIDE = "for _ in tl.range(0, steps"
 """How the loop of such a kernel begins."""
@@ -61,7 +62,7 @@ class _Step:
 
 def with_loop_inside(source: str) -> str:
     """The file with the loop inside its kernel, or as it is."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     try:
         model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
         methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
@@ -179,7 +180,7 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
             if given[pointer] in step.listed:
                 inside.append(statement)
             else:
-                after.append(ast.parse(f"tl.store({pointer} + {place}, 0, {ast.unparse(call.args[2])})").body[0])
+                after.append(syntax_tree(f"tl.store({pointer} + {place}, 0, {ast.unparse(call.args[2])})").body[0])
             continue
         need(isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name))
         target = statement.targets[0].id
@@ -201,8 +202,8 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
     for statement in after:
         call = statement.value
         call.args[1] = ast.Name(finals[call.args[0].left.id])
-    advance = [ast.parse(f"{name} += {name.removesuffix('_ptr')}_step").body[0] for name in moving]
-    loop: Any = ast.parse(f"{INSIDE}, num_stages={_STAGES}): pass").body[0]
+    advance = [syntax_tree(f"{name} += {name.removesuffix('_ptr')}_step").body[0] for name in moving]
+    loop: Any = syntax_tree(f"{INSIDE}, num_stages={_STAGES}): pass").body[0]
     _add_arguments(kernel, step, moving)
     loop.body = [*inside, *turns, *advance]
     kernel.body = [*document, *before, loop, *after]
@@ -219,7 +220,7 @@ def _turns(step: _Step, old: dict[str, str], results: dict[str, str], held: dict
         makes.append(f"next_{variable} = tl.broadcast_to({ast.unparse(call.args[1])}, {variable}.shape)")
         takes.append(f"{variable} = next_{variable}")
         finals[result] = variable
-    return ast.parse("\n".join(makes + takes)).body, finals
+    return syntax_tree("\n".join(makes + takes)).body, finals
 
 
 def _loads(statement: Any) -> Any:
@@ -251,7 +252,7 @@ def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
     taken = {n.id for node in (kernel, step.node) for n in ast.walk(node) if isinstance(n, ast.Name)} | {a.arg for a in arguments}
     need(not taken & set(new))
     arguments[place:place] = [ast.arg(name) for name in new]
-    step.launch.args[place:place] = [ast.Name("steps"), *(ast.parse(f"{v}.stride(0)", mode="eval").body for v in moving.values())]
+    step.launch.args[place:place] = [ast.Name("steps"), *(syntax_tree(f"{v}.stride(0)", mode="eval").body for v in moving.values())]
     columns = next((int(n) for k in step.launch.keywords if k.arg == "BLOCK_COLS" for n in re.findall(r"\d+", ast.unparse(k.value))), _TILE)
     most = {"BLOCK_ROWS": max(1, _TILE // columns), "BLOCK": _BLOCK}
     for keyword in step.launch.keywords:
@@ -260,7 +261,7 @@ def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
             grid = ast.unparse(step.launch.func.slice)
             parts = grid.rpartition(f", {value.value}),")
             need(parts[1])
-            step.launch.func.slice = ast.parse(f"{parts[0]}, {wanted}),{parts[2]}", mode="eval").body
+            step.launch.func.slice = syntax_tree(f"{parts[0]}, {wanted}),{parts[2]}", mode="eval").body
             keyword.value = ast.Constant(wanted)
             for other in step.launch.keywords:
                 if other.arg == "num_warps":
@@ -310,7 +311,7 @@ def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
         if (name in sliced) == listed:
             return value
         whole = f"torch.empty((steps, *{name}.shape), device={name}.device, dtype={name}.dtype)"
-        return ast.parse(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
+        return syntax_tree(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
     need(called == "torch.empty" and isinstance(like, ast.Tuple))
     if listed:
         like.elts.insert(0, ast.Name("steps"))
@@ -324,12 +325,12 @@ def _rewrite_forward(forward: Any, loop: _Loop, step: _Step) -> None:
             items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
             rest = [ast.unparse(i) for i in items if ast.unparse(i) != index]
             moved = f"{ast.unparse(given.value)}.movedim({_slice_dim(given, index)}, 0)"
-            loop.call.args[position] = ast.parse(f"{moved}[{', '.join([':', *rest])}]", mode="eval").body
+            loop.call.args[position] = syntax_tree(f"{moved}[{', '.join([':', *rest])}]", mode="eval").body
     loop.call.args.insert(0, loop.steps)
     new = [loop.node.body[0]]
-    new += [ast.parse(f"{kept} = {name}").body[0] for name, kept in loop.lists.items()]
+    new += [syntax_tree(f"{kept} = {name}").body[0] for name, kept in loop.lists.items()]
     last = [n for n, r in zip(loop.targets, step.results, strict=True) if r in step.listed and r in step.carried.values()]
-    new += [ast.parse(f"{name} = {name}[-1]").body[0] for name in last]
+    new += [syntax_tree(f"{name} = {name}[-1]").body[0] for name in last]
     at = forward.body.index(loop.node)
     before, after = forward.body[:at], forward.body[at + 1 :]
     kept = [s for s in before if not (isinstance(s, ast.Assign) and ast.unparse(s.value) == "[]")]
@@ -356,4 +357,4 @@ class _Stacks(ast.NodeTransformer):
         self.found += 1
         given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "dim")]
         dim = ast.unparse(given[0]) if given else "0"
-        return ast.parse(f"{node.args[0].id}.movedim(0, {dim}).contiguous()", mode="eval").body
+        return syntax_tree(f"{node.args[0].id}.movedim(0, {dim}).contiguous()", mode="eval").body

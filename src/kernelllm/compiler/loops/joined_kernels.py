@@ -14,6 +14,7 @@ from typing import Any
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.loops.body import STEP
 from kernelllm.compiler.loops.inside_kernel import Unfit, need, place_of, span
+from kernelllm.core.text import syntax_tree
 
 _ROWS = "rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]"
 _HEAD = {"rows", "row_mask", "cols", "col_mask"}
@@ -21,7 +22,7 @@ _HEAD = {"rows", "row_mask", "cols", "col_mask"}
 
 def with_one_kernel(source: str) -> str:
     """The file with one kernel for the step's two, or as it is."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     try:
         model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
         step = next(s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == STEP)
@@ -117,7 +118,7 @@ class _Joined:
         for name, value in self.second.defined.items():
             if isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv) and ast.unparse(value.left) == "rows":
                 text = ast.unparse(value.right)
-                number, names = _factors(ast.parse(self.second.given.get(text, text), mode="eval").body, {})
+                number, names = _factors(syntax_tree(self.second.given.get(text, text), mode="eval").body, {})
                 if (few[0] * number, few[1] + names) == many:
                     return name, value.right
         raise Unfit
@@ -125,7 +126,7 @@ class _Joined:
     def written(self) -> set[str]:
         """Write the kernel and its launch; returns the tensors that are no longer needed."""
         inner = self.second.indices()
-        body: list[Any] = [ast.parse(f"{name} = {ast.unparse(self.second.defined[name])}").body[0] for name in inner]
+        body: list[Any] = [syntax_tree(f"{name} = {ast.unparse(self.second.defined[name])}").body[0] for name in inner]
         places = {_resolved(self.second.defined[name], self.second.defined, self.shared): name for name in inner}
         taken = {*self.second.names, *self.renamed.values(), *inner}
         loads: dict[str, str] = {}
@@ -144,7 +145,7 @@ class _Joined:
             new = _rewritten(store, self.renamed)
             tensor = self.first.given[ast.unparse(store.args[0].left)]
             stored[tensor] = _resolved(new.args[0].right, self.second.defined, self.shared), new.args[1]
-            new.args[2] = ast.parse(f"{ast.unparse(new.args[2])} & (rows % {ast.unparse(self.each)} == 0)", mode="eval").body
+            new.args[2] = syntax_tree(f"{ast.unparse(new.args[2])} & (rows % {ast.unparse(self.each)} == 0)", mode="eval").body
             stores.append((tensor, new))
         own: dict[str, str] = {}
         for name, value in self.second.defined.items():
@@ -156,7 +157,7 @@ class _Joined:
                 place, made = stored[self.second.given[pointer]]
                 need(_exact(self.step, self.second.given[pointer]))  # a type of fewer digits would round what is handed over
                 need(isinstance(new, ast.Call) and ast.unparse(new.func) == "tl.load")
-                need(_resolved(ast.parse(place_of(new, pointer), mode="eval").body, self.second.defined, self.shared) == place)
+                need(_resolved(syntax_tree(place_of(new, pointer), mode="eval").body, self.second.defined, self.shared) == place)
                 new = made
             body += _assigned(name, new, own, taken, loads)
         wanted = {n.id for n in ast.walk(self.step.body[-1]) if isinstance(n, ast.Name)} | self._viewed()
@@ -174,7 +175,7 @@ class _Joined:
         node, launch = self.second.node, self.second.launch
         pointers = sum(name.endswith("_ptr") for name in self.second.names)
         node.args.args[pointers:pointers] = [ast.arg(f"{name}_ptr") for name, _ in self.added]
-        launch.args[pointers:pointers] = [ast.parse(text, mode="eval").body for _, text in self.added]
+        launch.args[pointers:pointers] = [syntax_tree(text, mode="eval").body for _, text in self.added]
         keeps = [a.arg in used for a in node.args.args]
         launch.args = [value for value, keep in zip(launch.args, keeps, strict=False) if keep]
         node.args.args = [a for a, keep in zip(node.args.args, keeps, strict=True) if keep or a.arg.isupper()]
@@ -212,7 +213,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 def _rewritten(node: Any, renamed: dict[str, str]) -> Any:
     """A copy with other names."""
-    copy = ast.parse(ast.unparse(node), mode="eval").body
+    copy = syntax_tree(ast.unparse(node), mode="eval").body
     for inner in ast.walk(copy):
         if isinstance(inner, ast.Name):
             inner.id = renamed.get(inner.id, inner.id)
@@ -230,12 +231,12 @@ def _assigned(name: str, value: Any, renamed: dict[str, str], taken: set[str], l
     renamed[name] = new
     if text.startswith("tl.load("):
         loads[text] = new
-    return ast.parse(f"{new} = {text}").body
+    return syntax_tree(f"{new} = {text}").body
 
 
 def _resolved(node: Any, defined: dict[str, ast.expr], kept: str) -> str:
     """A place in terms of rows, columns and sizes; ``kept`` stays a name."""
-    copy: Any = ast.parse(f"({ast.unparse(node)})", mode="eval")
+    copy: Any = syntax_tree(f"({ast.unparse(node)})", mode="eval")
     known = {n: v for n, v in defined.items() if n not in {*_HEAD, kept} and not any(m.endswith("_ptr") for m in _names(v))}
     for _ in range(len(known) + 1):
         copy = _Inlined(known).visit(copy)
@@ -247,7 +248,7 @@ class _Inlined(ast.NodeTransformer):
         self.known = known
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.parse(ast.unparse(self.known[node.id]), mode="eval").body if node.id in self.known else node
+        return syntax_tree(ast.unparse(self.known[node.id]), mode="eval").body if node.id in self.known else node
 
 
 def _factors(node: Any, sizes: dict[str, ast.expr]) -> tuple[int, Counter[str]]:

@@ -24,6 +24,7 @@ from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
 from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
 _CLASS = "ModelNew"
@@ -117,7 +118,7 @@ def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None
     Matrices of the names ``turned`` go from step to step transposed: sums over their rows are then along memory.
     """
     try:
-        tree = ast.parse(problem.source)
+        tree = syntax_tree(problem.source)
     except SyntaxError:
         return None
     model = _model(tree)
@@ -135,7 +136,7 @@ def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None
     if turned:
         # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned
         forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"
-        turn, lay, store = (ast.parse("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
+        turn, lay, store = (syntax_tree("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
         before, loop.body, after = [*before, *lay], [*turn, *loop.body, *store], [*turn, *after]
     plain = Outliner(given, before, loop, after)
     for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
@@ -153,7 +154,7 @@ def _loop_step(
     problem: Problem, tree: ast.Module, model: ast.ClassDef, forward: ast.FunctionDef, parts: BeforeAfter, before: list[ast.stmt],
     outlined: OutlinedLoop,
 ) -> LoopStep | None:  # fmt: skip
-    new = ast.parse("def forward(self): pass").body[0]
+    new = syntax_tree("def forward(self): pass").body[0]
     assert isinstance(new, ast.FunctionDef)
     new.args, new.body = forward.args, [*parts.before, outlined.loop, *parts.after]
     own = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)} | parts.methods
@@ -165,8 +166,8 @@ def _loop_step(
         methods[method.name] = Method(text, _needed(tree, method), layers, layers <= torchs)
     if not all(method.can_stay for name, method in methods.items() if name not in parts.methods):
         return None
-    first = ast.parse(f"{ast.unparse(outlined.loop.target)} = {first_of(outlined.loop.iter)}").body
-    handed = ast.parse(f"return [{', '.join(f'({v}).contiguous()' for v in outlined.values)}]").body
+    first = syntax_tree(f"{ast.unparse(outlined.loop.target)} = {first_of(outlined.loop.iter)}").body
+    handed = syntax_tree(f"return [{', '.join(f'({v}).contiguous()' for v in outlined.values)}]").body
     step = _part(problem, model, forward, outlined.inputs, outlined.body, [*before, *first, *handed])
     others = {
         name: _part(problem, model, forward, [a.arg for a in method.args.args[1:]], method.body, parts.entries[name])
@@ -179,11 +180,11 @@ def _part(
     problem: Problem, model: ast.ClassDef, forward: ast.FunctionDef, inputs: list[str], body: list[ast.stmt], entry: list[ast.stmt]
 ) -> Problem:  # fmt: skip
     """The problem of computing ``body`` of ``inputs``, which the statements ``entry`` return, given the forward's own arguments."""
-    made = ast.parse(f"def forward({', '.join(['self', *inputs])}): pass\ndef {_ENTRY}(self): pass").body
+    made = syntax_tree(f"def forward({', '.join(['self', *inputs])}): pass\ndef {_ENTRY}(self): pass").body
     made[0].body, made[1].body, made[1].args = body, entry, forward.args  # type: ignore[attr-defined]
     tensors = {a.arg for a in forward.args.args[1:]}
-    made = [_Lengths(tensors).visit(s) for s in ast.parse("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in made)).body]
-    part = ast.parse(problem.source)
+    made = [_Lengths(tensors).visit(s) for s in syntax_tree("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in made)).body]
+    part = syntax_tree(problem.source)
     for node in part.body:
         if isinstance(node, ast.ClassDef) and node.name == model.name:
             node.body = [s for s in node.body if not (isinstance(s, ast.FunctionDef) and s.name == "forward")] + made
@@ -205,7 +206,7 @@ class _Lengths(ast.NodeTransformer):
         self.generic_visit(node)
         of = node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "len" and node.args else None
         if isinstance(of, ast.Name) and of.id in self.tensors:
-            return ast.parse(f"{of.id}.shape[0]", mode="eval").body
+            return syntax_tree(f"{of.id}.shape[0]", mode="eval").body
         return node
 
 
@@ -306,10 +307,10 @@ def merged(base: str, other: str, method: str) -> str:
 
 def ensured(source: str, statements: Iterable[str]) -> str:
     """The file with those of the imports and assignments whose names it does not bind, behind its own imports."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     known = {name for statement in tree.body for name in bound_names(statement)}
     added = []
-    for statement in (s for text in statements for s in ast.parse(text).body):
+    for statement in (s for text in statements for s in syntax_tree(text).body):
         single = [statement]
         if isinstance(statement, ast.Import):
             single = [ast.Import([alias]) for alias in statement.names]
@@ -329,7 +330,7 @@ def _parts(source: str) -> list[tuple[str, list[str]]]:
     """The top-level statements but for the module's class: text and the names they bind."""
     lines = source.splitlines()
     found = []
-    for statement in ast.parse(source).body:
+    for statement in syntax_tree(source).body:
         bound = bound_names(statement)
         if not bound or bound == [_CLASS]:
             continue

@@ -9,6 +9,7 @@ import ast
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
 _MADE = {"empty", "zeros", "ones", "full"}
@@ -17,7 +18,7 @@ _MADE = {"empty", "zeros", "ones", "full"}
 def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple[Statements, ast.For, Statements]:
     """The statements in that form, as far as they can be brought to it."""
     text = [ast.unparse(s) for s in (*before, loop, *after)]
-    before, new, after = (ast.parse("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
+    before, new, after = (syntax_tree("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
     before = [single for statement in before for single in _singles(statement)]
     counted: Any = _counted(new[0], {n for s in (*before, *new, *after) for n in names(s)})
     for statement in list(counted.body):
@@ -35,7 +36,7 @@ def _singles(statement: ast.stmt) -> Statements:
         return [statement]
     if not any(isinstance(v, ast.List) for v in value.elts) or set(stored(target)) & names(value):
         return [statement]
-    return [ast.parse(f"{ast.unparse(t)} = {ast.unparse(v)}").body[0] for t, v in zip(target.elts, value.elts, strict=True)]
+    return [syntax_tree(f"{ast.unparse(t)} = {ast.unparse(v)}").body[0] for t, v in zip(target.elts, value.elts, strict=True)]
 
 
 def _counted(loop: Any, taken: set[str]) -> Any:
@@ -57,7 +58,7 @@ def _counted(loop: Any, taken: set[str]) -> Any:
     slices = [f"{t.id} = {name}[{':, ' * dim}{counter}]" for t, (name, dim) in zip(targets, parts, strict=True)]  # type: ignore[misc]
     name, dim = parts[0]  # type: ignore[misc]
     body = "\n".join([*slices, *map(ast.unparse, loop.body)]).replace("\n", "\n    ")
-    return ast.parse(f"for {counter} in range({name}.shape[{dim}]):\n    {body}").body[0]
+    return syntax_tree(f"for {counter} in range({name}.shape[{dim}]):\n    {body}").body[0]
 
 
 def _is_call(node: Any, name: str) -> bool:
@@ -95,10 +96,10 @@ def _filled(before: Statements, loop: Any, after: Statements, statement: ast.stm
     if dtype is None or uses != sum(ast.unparse(n) == f"{out}.dtype" for s in rest for n in ast.walk(s) if isinstance(n, ast.Attribute)):
         return None
     at, kept = loop.body.index(statement), f"{out}_steps"
-    loop.body[at] = ast.parse(f"{kept}.append(({ast.unparse(loop.body[at].value)}).to({dtype}))").body[0]
+    loop.body[at] = syntax_tree(f"{kept}.append(({ast.unparse(loop.body[at].value)}).to({dtype}))").body[0]
     loop.body = [others.visit(s) for s in loop.body]
     start = [others.visit(s) for s in before if s is not made[0]]
-    return [*start, *ast.parse(f"{kept} = []").body], [*ast.parse(f"{out} = torch.stack({kept}, dim={dim})").body, *after]
+    return [*start, *syntax_tree(f"{kept} = []").body], [*syntax_tree(f"{out} = torch.stack({kept}, dim={dim})").body, *after]
 
 
 def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> str | None:
@@ -166,7 +167,7 @@ class _Dtype(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if ast.unparse(node) == f"{self.out}.dtype" and self.dtype:
-            return ast.parse(self.dtype, mode="eval").body
+            return syntax_tree(self.dtype, mode="eval").body
         self.generic_visit(node)
         return node
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kernelllm.compiler.loops.before_after import names
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
 _SOLVED = "_forward_substituted"
@@ -37,7 +38,7 @@ def with_systems(problem: Problem) -> Problem:
     if "range" not in problem.source or _SOLVED in problem.source:
         return problem
     try:
-        tree = ast.parse(problem.source)
+        tree = syntax_tree(problem.source)
     except SyntaxError:
         return problem
     found = [_replaced(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -58,7 +59,7 @@ def _replaced(function: ast.FunctionDef) -> bool:
                 continue
             rows = ast.unparse(loop.iter.args[-1])  # type: ignore[attr-defined]
             solved = f"{matrix}.copy_({_SOLVED}({matrix}, {sign}, {_empty_above(function, block[:at], matrix)}))"
-            chosen: Any = ast.parse(f"if {matrix}.shape[-2] == {rows} and {matrix}.shape[-1] == {rows}:\n    {solved}").body[0]
+            chosen: Any = syntax_tree(f"if {matrix}.shape[-2] == {rows} and {matrix}.shape[-1] == {rows}:\n    {solved}").body[0]
             chosen.orelse = [loop]
             block[at] = chosen
             done = True
@@ -127,10 +128,10 @@ def _sign(loop: ast.For, matrix: str) -> int | None:
     """1 or -1 where the loop adds or subtracts earlier rows; None where it does anything else."""
     import torch
 
-    tried: Any = ast.parse(f"def run({matrix}, _rows):\n    pass").body[0]
-    same: Any = ast.parse(ast.unparse(loop)).body[0]
+    tried: Any = syntax_tree(f"def run({matrix}, _rows):\n    pass").body[0]
+    same: Any = syntax_tree(ast.unparse(loop)).body[0]
     same.iter.args[-1] = ast.Name("_rows", ast.Load())
-    tried.body = [same, *ast.parse(f"return {matrix}").body]
+    tried.body = [same, *syntax_tree(f"return {matrix}").body]
     text = ast.unparse(ast.fix_missing_locations(ast.Module([tried], [])))
     scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
     given = torch.randn(2, 3, _SIDE, _SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 
 _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",
@@ -22,7 +22,7 @@ def counts_its_calls(source: str) -> bool:
     """Whether what is changed outside of a function's own names, from what it was before, is asked for elsewhere. Honest files do so
     as well, to log or to prepare something once: such a candidate is called more often, and nothing is said of it."""
     try:
-        tree = parse(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "__init__"]

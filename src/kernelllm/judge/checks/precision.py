@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelllm.backends.base import Backend, open_backend
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.operator_families import HEAVY, family
 from kernelllm.judge.checks.syntax import Source, Use, analyse, as_imported, kernels
@@ -86,7 +86,7 @@ def _types(seen: Observation, narrow: Mapping[str, str]) -> set[str]:
     found = {text.partition("[")[0] for size in seen.sizes for text in size.inputs}
     found |= {output.dtype for run in seen.runs for output in run.reference}
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        for node in ast.walk(parse(seen.problem.source)):
+        for node in ast.walk(syntax_tree(seen.problem.source)):
             if isinstance(node, ast.Attribute) and node.attr in narrow:
                 found.add(narrow[node.attr])
     return found

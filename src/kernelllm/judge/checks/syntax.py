@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from kernelllm.core.text import parse
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.scopes import Binding, Scope, Scopes, direct
 from kernelllm.judge.checks.texts import Element, Parameter, of_element, texts
@@ -315,7 +315,7 @@ def as_imported(text: str) -> ast.Module:
 
     Raises what :func:`kernelllm.core.text.parse` raises.
     """
-    tree = parse(text)
+    tree = syntax_tree(text)
     if "__main__" not in text:
         return tree
     for node in ast.walk(tree):  # it may say that it is one

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kernelllm.core.errors import ProblemError
+from kernelllm.core.text import syntax_tree
 
 T = TypeVar("T", bound=ast.AST)
 
@@ -132,7 +133,7 @@ def _case(test: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef, last
     bound = [step for step in steps if last and getattr(step, "of_loop", False) and isinstance(step.value, ast.Constant)]  # type: ignore[attr-defined]
     bound, steps = _folded(bound, [step for step in steps if step not in bound], {n for _, value in given for n in loaded(value)})
     kept = [ast.unparse(on_any_device(step)) for step in steps]
-    names = frozenset().union(*(loaded(ast.parse(text)) for text in [*kept, *values, *(text for _, text in arguments)]))
+    names = frozenset().union(*(loaded(syntax_tree(text)) for text in [*kept, *values, *(text for _, text in arguments)]))
     constants = tuple(ast.unparse(step) for step in bound)
     return Case(constants, tuple(kept), tuple(parameters), tuple(values), f"{function.name}({', '.join(said)})", names)
 
@@ -214,7 +215,7 @@ def _end(values: ast.expr, last: bool) -> ast.expr:
         passes = range(*(ast.literal_eval(a) for a in values.args))
         if passes:
             return ast.Constant(passes[-1 if last else 0])
-    return ast.parse(f"list({ast.unparse(values)})[{-1 if last else 0}]", mode="eval").body
+    return syntax_tree(f"list({ast.unparse(values)})[{-1 if last else 0}]", mode="eval").body
 
 
 def _slice(path: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
@@ -296,7 +297,7 @@ class _AnyDevice(ast.NodeTransformer):
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.parse("torch.get_default_device()", mode="eval").body if _gpu(node) else node
+        return syntax_tree("torch.get_default_device()", mode="eval").body if _gpu(node) else node
 
 
 def _gpu(node: ast.expr) -> bool:

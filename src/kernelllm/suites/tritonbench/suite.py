@@ -20,6 +20,7 @@ from typing import Any
 
 from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, ProblemError, UsageError
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes, wrap
 from kernelllm.suites import contract, file
@@ -300,7 +301,7 @@ class _Self(ast.NodeTransformer):
     """``self.dtype`` is the dtype that the scripts run with, other attributes are what ``__init__`` writes out for them."""
 
     def __init__(self, known: dict[str, ast.expr]) -> None:
-        self.known = {"dtype": ast.parse("torch.float32", mode="eval").body, **known}
+        self.known = {"dtype": syntax_tree("torch.float32", mode="eval").body, **known}
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)

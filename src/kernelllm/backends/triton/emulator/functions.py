@@ -16,6 +16,7 @@ from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
 from kernelllm.backends.triton.kernel_arguments import source_lines
+from kernelllm.core.text import syntax_tree
 
 _SEMANTIC = "interpreter semantic"
 """No name that a source could hold."""
@@ -102,7 +103,7 @@ def _compiled(self: Any, tree: ast.Module) -> Any:
     parameters = function.args
     parameters.defaults = [ast.copy_location(ast.Constant(None), old) for old in parameters.defaults]
     closure = {name: cell.cell_contents for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or (), strict=True)}
-    around = ast.parse("def enclosing(): pass")
+    around = syntax_tree("def enclosing(): pass")
     outer = around.body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.copy_location(ast.arg(name), outer) for name in (_SEMANTIC, *closure)]
