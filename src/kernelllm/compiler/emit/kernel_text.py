@@ -172,7 +172,7 @@ def _stored_too(cleaned: Cleaned, half: set[str]) -> dict[str, str]:
     Whoever reads them back must see the numbers that the rest was computed of, as the second pass of a normalisation and eager do.
     """
     found: dict[str, str] = {}
-    used, only_stored = all_reads(cleaned.body), Counter[str]()
+    used, bound, only_stored = all_reads(cleaned.body), bindings(cleaned.body), Counter[str]()
     for statement in every(cleaned.body):
         match statement:
             case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=value), *_])) if name_of(func) == "tl.store":
@@ -180,7 +180,6 @@ def _stored_too(cleaned: Cleaned, half: set[str]) -> dict[str, str]:
                 pointer = next(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
                 if pointer in half and cleaned.facts.types.get(value) == "fp32":
                     found[value] = pointer
-    bound = bindings(cleaned.body)
     return {value: pointer for value, pointer in found.items() if used[value] > only_stored[value] and bound[value] == 1}
 
 
