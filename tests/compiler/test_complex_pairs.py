@@ -5,8 +5,10 @@ import torch
 from compiled import problem
 
 from kernelllm.compiler.capture import taken_apart
-from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
 
 FILTERED = """
@@ -21,6 +23,24 @@ class Model(nn.Module):
         return circular, torch.view_as_real(z).flatten(-2), filtered.abs() + z.angle(), (z @ z.mT).real, z + 1, torch.log(z + 3).exp()
 def get_inputs(): return [torch.randn(6, 30), torch.rand(15)]
 def get_init_inputs(): return [15]
+"""
+
+ROTATED = """
+class Model(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.into, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+    def turned(self, x, z):
+        return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * z).flatten(-2)
+    def forward(self, x, angle):
+        b, n, d = x.shape
+        q, k, v = self.into(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        z = torch.polar(torch.ones_like(angle), angle)
+        y = F.scaled_dot_product_attention(self.turned(q, z), self.turned(k, z), v)
+        return self.out(y.transpose(1, 2).reshape(b, n, d))
+batch, length, width, heads = 2, 33, 64, 4
+def get_inputs(): return [torch.randn(batch, length, width), torch.rand(length, width // heads // 2)]
+def get_init_inputs(): return [width, heads]
 """
 
 TAKEN_APART = """
@@ -96,6 +116,14 @@ def test_complex_arithmetic_is_in_kernels(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(FILTERED), 1)
     assert candidate.note == ""
     verdict = quick.judge(problem(FILTERED), candidate)
+    assert verdict.correct, verdict.message
+
+
+def test_rotated_heads_keep_the_order_of_their_memory_at_known_sizes(hybrid: Judge) -> None:
+    """Attention gives its result in the order of its queries, of which the module takes views."""
+    source = compiled(problem(ROTATED), Options(extern="avoid", fixed=True, mixed=True))
+    assert "forward_at_known_sizes" in source
+    verdict = hybrid.judge(problem(ROTATED), Candidate(source=source))
     assert verdict.correct, verdict.message
 
 

@@ -49,6 +49,8 @@ class _InPairs(Interpreter):  # type: ignore[misc]
     def __init__(self, graph: GraphModule, library: bool) -> None:
         super().__init__(graph)
         self.rules = {name: rule for name, rule in _RULES.items() if not (library and name.startswith("_fft"))}
+        if library:
+            self.rules["view_as_real"] = _in_memory_order
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _parts(super().placeholder(target, args, kwargs))
@@ -70,7 +72,13 @@ class _InPairs(Interpreter):  # type: ignore[misc]
                 return result
         if pairs and name in _EACH:
             return _each(target, args, kwargs)
-        return pytree.tree_map(_parts, super().call_function(target, _whole(args), _whole(kwargs)))
+        try:
+            result = super().call_function(target, _whole(args), _whole(kwargs))
+        except (RuntimeError, ValueError):
+            if target is not torch.ops.aten.view.default:
+                raise
+            result = torch.reshape(*_whole(args))  # behind pairs the memory may be in another order than that of complex numbers
+        return pytree.tree_map(_parts, result)
 
 
 def _is_pair(value: Any) -> bool:
@@ -83,6 +91,14 @@ def _parts(value: Any) -> Any:
         given.whole = value
         return given
     return value
+
+
+def _in_memory_order(pair: ComplexPair) -> torch.Tensor:
+    """``view_as_real``: the dimensions keep the order that they have in memory, as those of complex numbers do."""
+    last = pair.re.dim()
+    order = sorted(range(last), key=lambda dim: -pair.re.stride(dim))
+    joined = torch.stack([part.permute(order) for part in pair], -1)
+    return joined.permute(*(order.index(dim) for dim in range(last)), last)
 
 
 def _whole(values: Any) -> Any:
