@@ -1,8 +1,8 @@
-"""Constants of a problem that only its own forward knows."""
+"""Constants of a problem that only its own module knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -15,26 +15,36 @@ from kernelllm.problems.seeds import own_generators
 
 @lru_cache(maxsize=256)
 def unseen_constants(problem: Problem) -> frozenset[str]:
-    """Names of constants that nobody is shown who gets the inputs, the constructor's arguments and the weights.
+    """Names of constants that nobody is shown who gets the inputs and the constructor's arguments.
 
-    A global that ``forward`` reads is one: whoever writes for the problem has it as a number, and cannot follow another value.
-    Tensors' contents do not count. Where another value cannot be looked at, the constant counts as shown.
+    A global that ``forward`` reads is one, and so is a global by which the constructor makes parameters or buffers: whoever writes for
+    the problem has it as a number, and cannot follow another value. Tensors' contents do not count. Where another value cannot be
+    looked at, the constant counts as shown.
     """
     known = sizes.constants(problem)
     read = sizes.model_constants(problem.source) & known.keys()
-    left = [{name: _larger(known[name])} for name in sorted(read)]
-    for look in (_arguments, _weights):  # the second builds models
-        own = _seen(problem, {}, look) if left else None
-        left = [changed for changed in left if own is not None and _seen(problem, changed, look) == own]
-    return frozenset(name for changed in left for name in changed)
+    other = {name: {name: _larger(known[name])} for name in sorted(read)}
+
+    def shown(names: Iterable[str], look: Callable[[Instance], Any]) -> dict[str, bool]:
+        own = _seen(problem, {}, look) if names else None
+        found = {name: _seen(problem, other[name], look) for name in names} if own is not None else {}
+        return {name: seen != own for name, seen in found.items() if seen is not None}
+
+    hidden = [name for name, told in shown(other, _constructor_arguments).items() if not told]
+    by_inputs, by_weights = shown(hidden, _inputs), shown(hidden, _weights)
+    return frozenset(name for name in hidden if not by_inputs.get(name, True) or by_weights.get(name, False))
 
 
 def _larger(value: Any) -> Any:
     return type(value)(map(_larger, value)) if isinstance(value, tuple | list) else 2 * value + 1
 
 
-def _arguments(instance: Instance) -> Any:
-    return [instance.inputs(0), instance.init_inputs(0)]
+def _constructor_arguments(instance: Instance) -> Any:
+    return instance.init_inputs(0)
+
+
+def _inputs(instance: Instance) -> Any:
+    return instance.inputs(0)
 
 
 def _weights(instance: Instance) -> Any:
