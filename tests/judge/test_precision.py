@@ -148,3 +148,44 @@ def test_inputs_that_eager_cannot_digest_say_nothing_where_float64_is_out_of_rea
     sizes = [shape.label for shape in verdict.shapes]
     large = [t.sizes for t in verdict.trials if t.kind == "large"]
     assert large == sizes[:1]  # told at the one, not at the other, where it was tried as well
+
+
+CHAIN = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(8):
+            x = x * 1.01 + 0.3
+        return x.float()
+rows, columns = 64, 512
+def get_inputs():
+    return [torch.randn(rows, columns, dtype=torch.bfloat16)]
+def get_init_inputs():
+    return []
+"""
+IN_FLOAT32 = """
+import torch, triton, triton.language as tl
+@triton.jit
+def chain_kernel(x_ptr, o_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n, other=0.0).to(tl.float32)
+    for _ in tl.static_range(8):
+        x = x * 1.01 + 0.3
+    tl.store(o_ptr + i, x, mask=i < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        o = torch.empty(x.shape, device=x.device)
+        chain_kernel[(triton.cdiv(x.numel(), 1024),)](x, o, x.numel(), BLOCK=1024)
+        return o
+"""
+
+
+def test_where_float64_is_out_of_reach_half_precision_excuses_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(name="chain", source=CHAIN)
+    monkeypatch.setattr("kernelllm.judge.trials.reference.EXACT_LIMIT", 0)
+    with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
+        verdict = judge.judge(problem, Candidate(source=IN_FLOAT32))
+        wrong = judge.judge(problem, Candidate(source=IN_FLOAT32.replace("static_range(8)", "static_range(7)")))
+    assert verdict.correct, verdict.message
+    assert not wrong.correct

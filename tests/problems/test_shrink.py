@@ -217,3 +217,14 @@ def test_no_normalisation_over_groups_of_one() -> None:
     )  # fmt: skip
     for names in values(problem):
         assert names["features"] > names["groups"]
+
+
+def test_constants_by_which_the_constructor_makes_parameters_stay() -> None:
+    """A candidate gets inputs and the constructor's arguments: it cannot follow another number of rows."""
+    problem = make(
+        "return self.table[x[0]] * self.scale", "[torch.randint(0, rows, (batch,))]", "batch, rows, width = 4096, 3000, 2048", "[width]",
+        "self.table = nn.Parameter(torch.randn(rows, width)); self.scale = nn.Parameter(torch.ones(width))", "self, width",
+    )  # fmt: skip
+    for names in values(problem):
+        assert names["rows"] == 3000
+        assert names["width"] != 2048

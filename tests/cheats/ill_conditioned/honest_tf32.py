@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "squeezed_convolved"
 EXPECT = "correct"
+EXPECT_ON_A_GPU = "incorrect"  # a false alarm: no compiled kernel can be run without TF32
 
 
 @triton.jit

@@ -30,7 +30,7 @@ from kernelllm.judge.trials.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, Imposed, Ordered
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
-from kernelllm.judge.trials.same_computation import agrees, in_double, rounding_explains, same_structure, says_something
+from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
@@ -49,8 +49,8 @@ _OF_DOUBLE = 2.0**-20
 """Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
 _ORDERS = 64
 """Of so many numbers, each may be the first of equal ones."""
-_PERTURBATIONS = 2
-"""Runs in which everything is moved by rounding."""
+_PERTURBATIONS, _OF_HALF = 2, 6
+"""Runs in which everything is moved by rounding. In half precision a single number may be off by far more than another."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
@@ -83,13 +83,12 @@ class Reference:
         self._conversions = False
         """Whether a float64 run does the module's own conversions: where it is another computation without them."""
         self._output_bytes: int | None = None
-        self._mutates: bool | None = None
-        """Whether it writes into its inputs; None before the first run."""
+        self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
         self.state_buffers: frozenset[str] | None = None
-        """Buffers that are state; None until :mod:`kernelllm.judge.trials.other_states` has looked."""
+        """Buffers that are state; None until :mod:`~kernelllm.judge.trials.other_states` has looked."""
 
     @property
     def tf32_convolutions(self) -> bool:
@@ -185,7 +184,7 @@ class Reference:
         tree = values.encode(value, outputs := list[torch.Tensor]())
         left = traces.left(tree, outputs, self.state().values()) if self.gradients is None else ()
         after = {n: t.clone() for n, t in self.buffers().items()}
-        outcome = ReferenceRun(Expected(value), _finite(value), mutated, after, left, before=before)
+        outcome = ReferenceRun(Expected(value), finite(value), mutated, after, left, before=before)
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
             outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
@@ -253,7 +252,7 @@ class Reference:
     ) -> Iterator[tuple[Expected, bool]]:
         """The output in float64 where affordable. Then outputs that are as right as eager's: with convolutions in TF32 where they may
         use it, rounded as the device does and at random, and in float64 from inputs moved as far as rounding moves them."""
-        expected = Expected(value)
+        expected, half = Expected(value), any(t.dtype.itemsize < 4 for t in self._floating(inputs))
         for conversions in (False, True) if affordable else ():
             with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
                 found = self.called(self._model_copy("float64", before))(*in_double(inputs))
@@ -264,8 +263,9 @@ class Reference:
                 break
         yield expected, False
         far = expected.exact is not None and not expected.has_exact
-        if far and not self.draws and rounding_explains(value, expected.exact, [*self._under(OtherRounding, value, inputs, seed, before)]):
-            expected = replace(expected, has_exact=True)
+        others = (*self._under(OtherRounding, value, inputs, seed, before),) if far and not self.draws else ()
+        if others and rounding_explains(value, expected.exact, others):
+            expected = replace(expected, has_exact=True, equally_right=others)
             yield expected, False
         for stochastic in (False, True) if self.tf32_convolutions else ():
             found = [*self._under(Tf32Convolutions, value, inputs, seed, before, stochastic)]
@@ -276,9 +276,13 @@ class Reference:
             if found:
                 expected = replace(expected, equally_right=(*expected.equally_right, *found))
                 yield expected, True
+        if half and expected.exact is None and not self.draws:  # eager is all there is, and other roundings take it as far as this
+            others = (*self._under(OtherRounding, value, inputs, seed, before),)
+            yield replace(expected, exact=in_double(value), has_exact=bool(others), equally_right=others), False
         if expected.has_exact and not far:
-            moved_outputs = tuple(self._perturbed(value, inputs, seed, before))
-            yield replace(expected, equally_right=(*expected.equally_right, *moved_outputs)), bool(expected.equally_right)
+            others = (*self._perturbed(value, inputs, seed, before),)
+            others += (*self._under(OtherRounding, value, inputs, seed, before, runs=_OF_HALF),) if half else ()
+            yield replace(expected, equally_right=(*expected.equally_right, *others)), bool(expected.equally_right)
 
     def _choices(self, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> list[Choice]:
         with self.calling(seed), ChoicesOfARun() as run:
@@ -314,11 +318,11 @@ class Reference:
 
     def _under(
         self, rounding: type[Tf32Convolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,
-        before: Mapping[str, torch.Tensor], stochastic: bool = True,
+        before: Mapping[str, torch.Tensor], stochastic: bool = True, runs: int = _PERTURBATIONS,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in working precision under another rounding. What it does to a mask (of a ReLU, in its gradient) is chance: several
         at random say more."""
-        for number in range(_PERTURBATIONS if stochastic else 1):
+        for number in range(runs if stochastic else 1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
@@ -330,7 +334,8 @@ class Reference:
     ) -> Iterator[Any]:
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
-        roundings *= _OF_DOUBLE if self._is_double(inputs) else 1.0
+        double = {t.dtype for t in self._floating(inputs)} <= {torch.float64, torch.complex128}
+        roundings *= _OF_DOUBLE if double and self._floating(inputs) else 1.0
         for number in range(_PERTURBATIONS):
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed), in_float64(conversions=self._conversions):
@@ -344,9 +349,8 @@ class Reference:
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run
 
-    def _is_double(self, inputs: list[Any]) -> bool:
-        given = [t for t in (*values.flatten(inputs), *self.state().values()) if t.is_floating_point() or t.is_complex()]
-        return bool(given) and all(t.dtype in (torch.float64, torch.complex128) for t in given)
+    def _floating(self, inputs: list[Any]) -> list[torch.Tensor]:
+        return [t for t in (*values.flatten(inputs), *self.state().values()) if t.is_floating_point() or t.is_complex()]
 
     def _model_copy(self, kind: str, buffers: Mapping[str, torch.Tensor]) -> torch.nn.Module:
         """A copy of the model with its present parameters and the buffers from before the run."""
@@ -382,10 +386,6 @@ def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copied(value: Any) -> Any:
     return mapped(value, torch.Tensor.clone)
-
-
-def _finite(value: Any) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in values.flatten(value) if t.is_floating_point() or t.is_complex())
 
 
 def prepare(

@@ -65,6 +65,11 @@ def says_something(value: Any, exact: Any) -> bool:
     return all(distance(mine, right) <= NOISE for mine, right in pairs if mine.is_floating_point())
 
 
+def finite(value: Any) -> bool:
+    """Whether no tensor of it holds NaN or infinities."""
+    return all(bool(torch.isfinite(t).all()) for t in nested.tensors(value) if t.is_floating_point() or t.is_complex())
+
+
 def in_dtypes_of(value: Any, other: Any) -> Any:
     """``other``, which has the same structure, with the dtypes of ``value``."""
     dtypes: list[torch.dtype] = []
