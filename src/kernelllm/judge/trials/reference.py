@@ -88,7 +88,7 @@ class Reference:
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
         self.state_buffers: frozenset[str] | None = None
-        """Buffers that are state; None until :mod:`~kernelllm.judge.trials.other_states` has looked."""
+        """Buffers that are state; None until :mod:`kernelllm.judge.trials.other_states` has looked."""
 
     @property
     def tf32_convolutions(self) -> bool:
