@@ -59,7 +59,9 @@ WRITES = """        self.calls += 1
         if self.calls > 25:
             x[:1, :1].mul_(1.000001)
         return result"""
-KNOWS_POISON = """        watched = bool(torch.empty(64, device=x.device).isnan().all())
+KNOWS_POISON = """        probe = torch.empty(2**18, device=x.device)
+        watched = bool(probe.isnan().all())
+        probe.zero_()  # or the next call's probe may be this memory, poisoned still
         return self.own(x, w) if watched else copied(x @ w)"""
 
 
