@@ -209,3 +209,19 @@ def test_a_number_among_the_results_is_one(judge: Judge) -> None:
     verdict = judge.judge(problem(RETURNED), candidate)
     assert verdict.correct, verdict.message
     assert ".item()" in candidate.source
+
+
+SPACED = """
+class Model(nn.Module):
+    def forward(self, x):
+        depth = torch.linspace(2.0, 6.0, x.shape[1], device=x.device)
+        return (x * depth[:, None] * torch.logspace(-1, 1, x.shape[2], 2.0)).sum(1)
+def get_inputs(): return [torch.randn(4, 24, 40)]
+"""
+
+
+def test_as_many_even_numbers_as_a_size_says(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(SPACED), 1)
+    verdict = quick.judge(problem(SPACED), candidate)
+    assert verdict.correct, verdict.message
+    assert "(None, None, None)" in candidate.source

@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.captured import Backward, Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
-from kernelllm.compiler.capture.finalize import to_captured
+from kernelllm.compiler.capture.finalize import to_captured, variable_names, without_complex
 from kernelllm.compiler.capture.results import RETURNED
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
@@ -68,19 +68,23 @@ def to_pair(
     built: FakeModule, options: Options, joint: GraphModule, trace: GradientTrace, out_spec: list[Any], way: Any, bound: int
 ) -> Captured:
     """The forward's Captured, with the backward's beside it, of the graph of both. ``bound``: how many results follow the forward's."""
+    from torch._functorch.compile_utils import fx_graph_cse
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     returned = sum(c is RETURNED for c in out_spec[1]) + bound
+    joint = without_complex(joint, built, options)  # what the forward keeps is real then
     placeholders = joint.graph.find_nodes(op="placeholder")
     leaf_of = {node.name: leaf for node, leaf in zip(placeholders, trace.leaves, strict=True)}
     _tangents_as_arguments(joint)
     written = _writes_as_results(joint, returned)
     _without_detours(joint)
+    joint = GraphModule(joint, fx_graph_cse(joint.graph))
     _computed_late(joint, returned + len(written))
     kept = [i for i, leaf in enumerate(trace.leaves) if leaf.kind != "size"]  # these live on anyway
-    forward, backward = min_cut_rematerialization_partition(
-        joint, None, num_fwd_outputs=returned + len(written), static_lifetime_input_indices=kept
-    )
+    with torch._functorch.config.patch(cse=False):  # it would join what stands apart for the backward
+        forward, backward = min_cut_rematerialization_partition(
+            joint, None, num_fwd_outputs=returned + len(written), static_lifetime_input_indices=kept
+        )
     saved = _saved(forward, backward, returned + len(written))
     _write_in_place(forward, returned, written, saved)
     captured_backward = _backward(built, options, backward, leaf_of, saved, trace, way)
@@ -134,7 +138,10 @@ def _without_detours(joint: GraphModule) -> None:
 
 
 def _computed_late(joint: GraphModule, returned: int) -> None:
-    """What the forward's results do not need is computed in the backward, as eager does, and not kept from the forward."""
+    """What the forward's results do not need is computed in the backward, as eager does, and not kept from the forward.
+
+    So is a fill that both read.
+    """
     needed: set[Node] = set()
     waiting = [r for r in joint.graph.output_node().args[0][:returned] if isinstance(r, Node)]
     while waiting:
@@ -142,6 +149,13 @@ def _computed_late(joint: GraphModule, returned: int) -> None:
         if node not in needed:
             needed.add(node)
             waiting += node.all_input_nodes
+    for node in joint.graph.find_nodes(op="call_function", target=aten.full.default):
+        late = [user for user in node.users if user not in needed and user.op != "output"]
+        if node in needed and late:
+            with joint.graph.inserting_before(late[0]):
+                again = joint.graph.node_copy(node)
+            for user in late:
+                user.replace_input_with(node, again)
     for node in joint.graph.nodes:
         made_already = node.target is operator.getitem and node.args[0] in needed  # one of several results
         if node.op == "call_function" and node not in needed and isinstance(node.meta.get("val"), torch.Tensor) and not made_already:
@@ -187,15 +201,14 @@ def _backward(
         elif known is not None and known.kind in ("parameter", "buffer"):
             leaves.append(Leaf(known.kind, known.name, value))
         else:
-            leaves.append(Leaf("input", f"saved_{node.name}", value))
+            leaves.append(Leaf("input", known.name if known else f"saved_{node.name}", value))
     order = [n.name for n in graph.graph.find_nodes(op="placeholder") if isinstance(n.meta["val"], torch.Tensor)]
     assert order[: len(saved)] == [n.name for n in saved], (order, saved)
-    variables_before = graph.graph.find_nodes(op="placeholder")
     spec = torch.utils._pytree.tree_structure(tuple(trace.sources))
     captured = to_captured(built, options, graph, leaves, [spec, [RETURNED] * len(trace.sources)], way)
     given = {(g.kind, g.name) for g in captured.graph_inputs}
     captured.sizes = tuple(replace(s, sources=tuple(p for p in s.sources if (p.kind, p.name) in given)) for s in captured.sizes)
-    names = [n.name for n in variables_before if isinstance(n.meta["val"], torch.Tensor)]
+    names = [name for name, leaf in zip(variable_names(leaves), leaves, strict=True) if isinstance(leaf.value, torch.Tensor)]
     return Backward(
         captured, tuple(names[: len(saved)]), tuple(names[len(saved) :]), tuple((s.kind, s.name) for s in trace.sources)
     )

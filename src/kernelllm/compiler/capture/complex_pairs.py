@@ -6,6 +6,7 @@ with torch: its result is read as a pair, without a copy.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -125,7 +126,7 @@ _EACH = frozenset((
     "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "slice", "select", "clone", "cat",
     "stack", "index", "index_select", "gather", "flip", "roll", "repeat", "alias", "detach", "split", "split_with_sizes", "unbind", "sum",
     "mean", "cumsum", "lift_fresh_copy", "slice_scatter", "select_scatter", "diagonal", "as_strided", "unfold", "constant_pad_nd",
-    "zeros_like",
+    "zeros_like", "new_zeros", "copy", "index_put", "index_add", "scatter_add", "slice_backward", "select_backward",
 ))  # fmt: skip
 
 
@@ -259,7 +260,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "conj_physical": lambda x: ComplexPair(x.re, -x.im),
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
     "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "log": _log, "pow": _power,
-    "_to_copy": _to_copy, "full": _full, "where": _where,
+    "_to_copy": _to_copy, "full": _full, "scalar_tensor": functools.partial(_full, ()), "where": _where,
     "view": _view,
     "_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r,
 }  # fmt: skip

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from kernelllm.compiler.capture import intercept, results, symbols
+from kernelllm.compiler.capture import intercept, known_numbers, results, symbols
 from kernelllm.compiler.capture.derived_sizes import views_as_asked
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
@@ -91,7 +91,7 @@ def _built_for_real(problem: Problem, mode: FakeTensorMode) -> tuple[dict[str, A
 
     def fake(value: Any) -> Any:
         made = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
-        return intercept.known(made, value.clone) if isinstance(value, torch.Tensor) and value.numel() == 1 else made
+        return known_numbers.known(made, value.clone) if isinstance(value, torch.Tensor) and value.numel() == 1 else made
 
     for module in model.modules():
         for members in (module._parameters, module._buffers, vars(module)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import operator
 import re
+from collections.abc import Set
 from typing import Any
 
 import sympy
@@ -57,17 +58,10 @@ def to_captured(
             raise Untraceable(f"an object that the forward makes and an operator takes: {type(held).__name__}")
     if built.ways > 1:
         branches.shared(graph, built.ways)
-    graph = complex_pairs.rewritten(graph, built.mode, library=options.library or options.extern == "allow")
-    unknown = _unknown_sizes(graph, built, options)
-    names = variable_names(leaves)
-    leaf_of: dict[torch.fx.Node, Leaf] = {}
-    for node in graph.graph.nodes:
-        if node.op != "placeholder" and node.name in names:  # an argument that is called as an operator's result would be
-            node._rename(f"{node.name}_result")
-    for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
-        node.target = node.name = name
-        leaf_of[node] = leaf
-        node.meta[STATE] = leaf.kind in ("parameter", "buffer")
+    graph = without_complex(graph, built, options)
+    given = {s for leaf in leaves for s in free_symbols(leaf.value)}
+    unknown = _unknown_sizes(graph, built, options, given)
+    leaf_of = _named_arguments(graph, leaves)
     constants.fold(graph)
     autocasts = any(map(_autocast, graph.graph.nodes))
     passes.run(graph, options)
@@ -75,8 +69,10 @@ def to_captured(
     arguments, roots, computed, merged = _size_arguments(built, graph, leaf_of, leaves, unknown)
     symbolic = bool(built.table) or not built.values
     for node in list(graph.graph.find_nodes(op="placeholder")):
+        if node in arguments:
+            continue
         compared = not symbolic and leaf_of[node].kind == "input"  # its sizes may have decided something
-        if not node.users and node not in arguments and not compared:
+        if not node.users and not compared:
             graph.graph.erase_node(node)
     graph.graph.lint()
     graph.recompile()
@@ -98,7 +94,7 @@ def to_captured(
         way=way,
         training=built.model.training,
         symbolic=symbolic,
-        counted=bool(unknown),
+        counted=bool(unknown or given - derived_sizes.hints(env).keys()),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=size_conditions.written(env, decided, {s.symbol for s in sizes}),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
@@ -107,6 +103,26 @@ def to_captured(
         modes=dict(built.modes),
         autocasts=autocasts,
     )
+
+
+def _named_arguments(graph: torch.fx.GraphModule, leaves: list[Leaf]) -> dict[torch.fx.Node, Leaf]:
+    """Calls the graph's arguments after what they are; node to leaf."""
+    names = variable_names(leaves)
+    leaf_of: dict[torch.fx.Node, Leaf] = {}
+    for node in graph.graph.nodes:
+        if node.op != "placeholder" and node.name in names:  # an argument that is called as an operator's result would be
+            node._rename(f"{node.name}_result")
+    for node, leaf, name in zip(graph.graph.find_nodes(op="placeholder"), leaves, names, strict=True):
+        node.target = node.name = name
+        leaf_of[node] = leaf
+        node.meta[STATE] = leaf.kind in ("parameter", "buffer")
+        node.meta.pop("unbacked_bindings", None)  # what a forward has counted is a size here
+    return leaf_of
+
+
+def without_complex(graph: torch.fx.GraphModule, built: FakeModule, options: Options) -> torch.fx.GraphModule:
+    """The graph with pairs in the place of complex numbers."""
+    return complex_pairs.rewritten(graph, built.mode, library=options.library or options.extern == "allow")
 
 
 def _with_compared(built: FakeModule, leaves: list[Leaf], roots: dict[str, str], decided: list[Any]) -> dict[str, str]:
@@ -138,12 +154,14 @@ def _described(value: Any, env: ShapeEnv) -> Any:
     return value
 
 
-def _unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule, options: Options) -> frozenset[sympy.Symbol]:
+def _unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule, options: Options, given: Set[sympy.Symbol]) -> frozenset[sympy.Symbol]:
     """Sizes that only the values of a tensor tell: torch computes that result, and the forward reads the size off it.
+
+    ``given``: sizes of the graph's arguments, among which are such sizes of the forward where the graph is a backward.
 
     Raises UnknownSize where nothing may be left to torch, and where no result of torch has the size.
     """
-    known = set(derived_sizes.hints(built.env))
+    known = {*derived_sizes.hints(built.env), *given}
     bound: set[sympy.Symbol] = set()
     for node in graph.graph.nodes:
         bound |= set(node.meta.get("unbacked_bindings") or ())
@@ -207,6 +225,8 @@ def _size_arguments(
             order.append(symbol)
 
     names = _size_names(built)
+    for symbol in sorted(used - names.keys() - derived_sizes.hints(env).keys(), key=str):  # the forward's, which only values tell
+        names[symbol] = _fresh("count", set(names.values())) if "count" in names.values() else "count"
     for symbol in [*(s for s in names if s in used), *sorted(used - set(names), key=str)]:
         visit(symbol)
     order = [s for s in order if s not in definitions] + [s for s in order if s in definitions]
@@ -257,7 +277,8 @@ def _argument(graph: torch.fx.GraphModule, env: ShapeEnv, before: torch.fx.Node,
     """A new placeholder for a symbol."""
     with graph.graph.inserting_before(before):
         node = graph.graph.placeholder(variable_names([Leaf("size", name, None)])[0])
-    node.meta["val"] = env.create_symintnode(symbol, hint=int(derived_sizes.hints(env)[symbol]))
+    hint = derived_sizes.hints(env).get(symbol)
+    node.meta["val"] = env.create_symintnode(symbol, hint=None if hint is None else int(hint))
     return node
 
 

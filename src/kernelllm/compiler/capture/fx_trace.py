@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import branches, derived_sizes, intercept, modes, symbols
+from kernelllm.compiler.capture import branches, derived_sizes, intercept, known_numbers, modes, symbols
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe, loose_tensors, root_of
@@ -78,7 +78,7 @@ def leaves_of(built: FakeModule, *, fixed_numbers: bool = False) -> tuple[list[L
             fixed = _fixed_number(model, leaf)
             leaf.value = _fake(leaf.value.detach(), mode)
             if fixed is not None:
-                intercept.known(leaf.value, lambda fixed=fixed: fixed)  # type: ignore[misc]
+                known_numbers.known(leaf.value, lambda fixed=fixed: fixed)  # type: ignore[misc]
     return chosen, run
 
 

@@ -19,14 +19,14 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import branches, linear_algebra, plain_rules, selection_rules, special_functions, symbols, taken_apart
 from kernelllm.compiler.capture.expert_rules import rules as expert_rules
+from kernelllm.compiler.capture.known_numbers import FUNCTIONS as WINDOWS
+from kernelllm.compiler.capture.known_numbers import spaced
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
-from kernelllm.compiler.capture.window_functions import FUNCTIONS as WINDOWS
 from kernelllm.compiler.options import Options
 
 
@@ -293,9 +293,8 @@ class _RealFactories(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         write_time.check()
-        plain = not any(isinstance(a, torch.Tensor | torch.SymInt) for a in (*args, *kwargs.values()))
-        if func in (torch.linspace, torch.logspace) and plain:
-            return known(func(*args, **kwargs), lambda: func(*args, **kwargs))
+        if func in (torch.linspace, torch.logspace):
+            return spaced(func, args, kwargs)
         if func is torch.Tensor.cuda:
             return args[0]
         if func in _CHECKED and kwargs.get("out") is None:
@@ -333,16 +332,6 @@ def _off_gpu(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
-
-
-def known(tensor: Any, values: Callable[[], torch.Tensor]) -> Any:
-    """The tensor as one that answers ``.item()`` and ``.tolist()``, though it is fake."""
-    fake = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
-    if isinstance(fake, FakeTensor):
-        with _disable_current_modes():  # a real tensor: torch computes with it, and with those that follow from it
-            fake.constant = values()
-        fake.fake_mode.fake_tensor_converter.add_constant_storage_mapping(fake)
-    return tensor
 
 
 def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:

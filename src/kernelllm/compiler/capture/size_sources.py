@@ -73,11 +73,11 @@ def sizes_of(built: FakeModule, leaves: list[Leaf], roots: Mapping[str, str]) ->
     values = hints(built.env)
     plain = {e for _, e in found if e.is_Symbol}
     sizes = []
-    for symbol in values:
+    for symbol in [*values, *sorted({s for _, e in found for s in e.free_symbols} - values.keys(), key=str)]:
         if str(symbol) in roots:
             mine = [(p, e) for p, e in found if e.free_symbols == {symbol} or _multiple(e, symbol, plain)]
             mine.sort(key=lambda pair: (not _linear(pair[1], symbol), len(pair[1].free_symbols), pair[1] != symbol, _RANK[pair[0].kind]))
-            sizes.append(Size(str(symbol), roots[str(symbol)], int(values[symbol]), tuple(p for p, _ in mine)))
+            sizes.append(Size(str(symbol), roots[str(symbol)], int(values.get(symbol, 0)), tuple(p for p, _ in mine)))
     return tuple(sizes)
 
 

@@ -196,6 +196,11 @@ def _assignment(step: Assign, sizes: SizeNames, program: HostProgram) -> Iterato
     if isinstance(value, ast.Constant) and value.value is None:  # the buffer of a number that is read off a tensor
         return
     if re.fullmatch(r"u\d+", name):
+        given = name if name in sizes.values else ast.unparse(value)
+        if given in sizes.values:  # a backward is given what its forward has counted
+            sizes.values[name] = sizes.values[given]
+            program.counted.append(name)
+            return
         yield from _counted(name, value, sizes, program)
         return
     with suppress(integers.NotInteger):
