@@ -227,19 +227,20 @@ def _same_kernels(lowered: Lowered, theirs: Options, ours: Options) -> bool:
 
 
 def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerings) -> Lowered | None:
-    """The forward at the problem's own sizes, lowered as ``torch.compile`` does; None where that does not work."""
+    """The forward at the problem's own sizes, lowered as ``torch.compile`` does; None where that does not work, or leaves no kernel."""
     from kernelllm.compiler.capture.capture import captured_for
     from kernelllm.compiler.inductor.lower import lower
 
     as_torch = msgspec.structs.replace(options, extern="allow", symbolic=False, fixed=False)
-    other = any(g.number or (g.mutated and g.kind not in ("buffer", "input")) for g in general.graph_inputs)
+    other = any(g.mutated and g.kind not in ("buffer", "input") for g in general.graph_inputs)
     if not as_torch.library or general.way == "static" or general.bound or other:
         return None
     try:
         with write_time.limited(write_time.left() * 2 / 3):  # without the path the file is still whole
-            return known.get(problem, as_torch) or captured_for(
+            lowered = known.get(problem, as_torch) or captured_for(
                 problem, as_torch, lambda captured: known.keep(problem, as_torch, lower(captured, as_torch))
             )
+            return lowered if lowered.wrapper.has_kernels() else None
     except CaptureError as error:
         log.info("%s: no path for its own sizes: %s", problem.name, error)
         return None

@@ -61,7 +61,7 @@ class GradientTrace:
 
 def _differentiable(leaf: Leaf) -> bool:
     trained = leaf.kind == "input" or (leaf.kind == "parameter" and leaf.trained)
-    return trained and isinstance(leaf.value, torch.Tensor) and leaf.value.is_floating_point()
+    return trained and isinstance(leaf.value, torch.Tensor) and (leaf.value.is_floating_point() or leaf.value.is_complex())
 
 
 def to_pair(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal, cast
 
 import sympy
@@ -15,6 +15,7 @@ from torch._functorch._aot_autograd.functional_utils import from_fun, has_data_m
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -31,10 +32,13 @@ from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
 
-def leaves_of(built: FakeModule, *, fixed_numbers: bool = False) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor]]]]:
+def leaves_of(
+    built: FakeModule, *, fixed_numbers: bool = False
+) -> tuple[list[Leaf], Callable[..., tuple[Any, dict[int, torch.Tensor], Callable[[], AbstractContextManager[Any]]]]]:
     """The flat arguments of the graph (sizes, state, inputs) and the function of them that is to be traced.
 
-    The function returns the forward's result, and what it bound to tensor attributes by the position of their argument.
+    The function returns the forward's result, what it bound to tensor attributes by the position of their argument, and a
+    context in which the module has that state again: a backward runs parts of the forward once more (``torch.utils.checkpoint``).
     ``fixed_numbers``: floats that the forward is given are no arguments of the graph.
     """
     model, mode = built.model, built.mode
@@ -54,7 +58,7 @@ def leaves_of(built: FakeModule, *, fixed_numbers: bool = False) -> tuple[list[L
     leaves += state_leaves + input_leaves
     dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf.value, torch.Tensor) or leaf.kind == "size"]
 
-    def run(*values: Any) -> tuple[Any, dict[int, torch.Tensor]]:
+    def run(*values: Any) -> tuple[Any, dict[int, torch.Tensor], Callable[[], AbstractContextManager[Any]]]:
         current = [leaf.value for leaf in leaves]
         for i, value in zip(dynamic, values, strict=True):
             current[i] = value.requires_grad_() if leaves[i].trained else value  # a forward may ask for gradients itself
@@ -63,14 +67,21 @@ def leaves_of(built: FakeModule, *, fixed_numbers: bool = False) -> tuple[list[L
         loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
         arguments = pytree.tree_unflatten(current[start + len(state_leaves):], spec)
         symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
-        with _SwappedAttributes(model, {**loose, **_recomputed(built, symbols_now)}), symbolic_lengths(model):
+        attributes = {**loose, **_recomputed(built, symbols_now)}
+        with _SwappedAttributes(model, attributes), symbolic_lengths(model):
             result, built.ways = branches.joined(lambda: torch.func.functional_call(model, named, tuple(arguments)), values)
             after = loose_tensors(model)
         positions = {leaves[i].name: position for position, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
         bound = {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
         if built.ways > 1 and (bound or torch.is_grad_enabled()):
             raise Untraceable("the values of tensors decide what it does, and it sets attributes or has gradients")
-        return result, bound
+
+        @contextmanager
+        def again() -> Iterator[None]:
+            with _SwappedAttributes(model, attributes), symbolic_lengths(model), _reparametrize_module(model, named):
+                yield
+
+        return result, bound, again
 
     chosen = [leaves[i] for i in dynamic]
     for leaf in chosen:
@@ -175,13 +186,15 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     gradients = GradientTrace(leaves) if options.backward else None
 
     def flat(*values: Any) -> tuple[Any, ...]:
-        result, bound = run(*(gradients.tracked(values) if gradients else values))
+        result, bound, again = run(*(gradients.tracked(values) if gradients else values))
         out, spec = pytree.tree_flatten(result)
         out_spec[:] = [spec, [RETURNED if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat) else o for o in out]]
         replaced.clear()
         replaced.update({i: leaves[i].name for i in bound})
         results = [o for o in out if isinstance(o, torch.Tensor | torch.SymInt | torch.SymFloat)]
-        return (*results, *bound.values(), *(gradients.gradients(results) if gradients else ()))
+        with again():
+            found = gradients.gradients(results) if gradients else ()
+        return (*results, *bound.values(), *found)
 
     try:
         with ExitStack() as stack:

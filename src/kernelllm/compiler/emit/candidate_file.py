@@ -76,7 +76,7 @@ class CandidateFile(MainGraph):
         first = self.guards.first(lines)
         top = [*entry, *first, *self.guards.too_large([*first, *relations])]
         lines, relations = _read_once(lines, relations, " ".join([text, *split_lines]))
-        top += [*self._numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
+        top += [*self.numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         dense = [some[0].split(" = ") for some in layouts if len(some) == 1]
         for few in (dense[i : i + 3] for i in range(0, len(dense), 3)):
             top.append(f"{', '.join(path for path, _ in few)} = {', '.join(text for _, text in few)}")
@@ -93,12 +93,6 @@ class CandidateFile(MainGraph):
         unseen = [(p, as_python(str(s.expression))) for s, p in places if not any(f'("{s.name}", ' in line for line in checked)]
         texts = [(place, self.host.text(syntax_tree(size, mode="eval").body)) for place, size in unseen]
         return refused({f"{p} != {size}": f"{p} == {size}" for p, size in texts}, "the kernels were written for", "ValueError")
-
-    def _numbers(self) -> list[str]:
-        """Python floats as the tensors that the kernels read."""
-        used = self.used_names()
-        numbers = [(self.host.paths[g.variable], g.dtype) for g in self.captured.graph_inputs if g.number and g.variable in used]
-        return [f"{path} = torch.full((), {path}, dtype=torch.{dtype}, device={self.host.device})" for path, dtype in numbers]
 
     def _moved(self) -> list[str]:
         """Tensors that are neither parameter nor buffer do not follow the module to a device: forward takes them there."""

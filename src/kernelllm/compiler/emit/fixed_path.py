@@ -57,7 +57,7 @@ class FixedPath(GraphCode):
         contiguous = [line for v, p in read for line in in_layout(p, self.program.tensors[v], self.host.tuple)]
         self.conditions = self._conditions()
         names = ["self", *self.captured.forward_arguments]
-        body = [*self.guards.state(), *contiguous, *merged_dels([*steps, *returned])]
+        body = [*self.guards.state(), *self.numbers(), *contiguous, *merged_dels([*steps, *returned])]
         self.methods += [
             f"def {self.method}({', '.join(names)}):",
             '    """What forward computes at the sizes that this file was written for."""',

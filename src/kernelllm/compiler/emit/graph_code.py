@@ -208,6 +208,12 @@ class GraphCode:
             if s.kind == "input" and s.variable in self.program.tensors and s.variable in text and not s.number
         ]
 
+    def numbers(self) -> list[str]:
+        """Statements that make the tensors that the kernels read out of Python's floats."""
+        used = self.used_names()
+        numbers = [(self.host.paths[g.variable], g.dtype) for g in self.captured.graph_inputs if g.number and g.variable in used]
+        return [f"{path} = torch.full((), {path}, dtype=torch.{dtype}, device={self.host.device})" for path, dtype in numbers]
+
     def used_names(self) -> set[str]:
         """Variables that kernels and torch read, and those that a result is a view of: its strides are those of the problem's layout."""
         nodes = [e for e in self.program.result if not isinstance(e, ast.Name)]

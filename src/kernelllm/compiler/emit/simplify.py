@@ -263,8 +263,8 @@ class Simplifier(ast.NodeTransformer):
             return value
         if axes and not self.pointwise and isinstance(value, ast.Constant) and type(value.value) in (int, float):  # a number has no shape
             return call("tl.full", shape, value, integers.to_ast("tl.int64" if isinstance(value.value, int) else "tl.float32"))
-        if axes and not self.pointwise and self.facts.type(value) == "size":
-            return call("tl.full", shape, value, integers.to_ast("tl.int32"))  # a constexpr has no .to and cannot be broadcast
+        if axes and not self.pointwise and (kind := self.facts.type(value)) in ("size", "number"):  # what has no .to cannot be broadcast
+            return call("tl.full", shape, value, integers.to_ast("tl.int32" if kind == "size" else "tl.float32"))
         return value if self.pointwise else node
 
     def _where(self, node: ast.Call) -> ast.expr:
@@ -285,9 +285,12 @@ class Simplifier(ast.NodeTransformer):
         if len(node.args) > at and (_is(node.args[at], True) or _is(node.args[at], None)):
             node.args = node.args[:at]
             node.keywords = [k for k in node.keywords if k.arg != "other"]
-        pointer = node.args[0]
-        if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add) and _is(pointer.right, 0):
-            node.args[0] = pointer.left
+        pointer, mask = node.args[0], node.args[at] if len(node.args) > at else None
+        if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
+            if _is(pointer.right, 0):
+                node.args[0] = pointer.left
+            elif mask is not None and self.facts.span(mask) and not self.facts.span(pointer):  # a block masks no single address
+                pointer.right = call("tl.where", copy_of(mask), pointer.right, ast.Constant(0))
         return node
 
     def _scan(self, node: ast.Call) -> ast.expr:

@@ -219,7 +219,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         rewritten(captured, options)
     mode = on_cuda(captured)
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
-    with TORCH, warnings.catch_warnings(), ExitStack() as stack:
+    with TORCH, torch.no_grad(), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         stack.enter_context(pretend(options.target))
         stack.enter_context(V.set_fake_mode(mode))

@@ -57,6 +57,10 @@ class Free:
 HostStep = Allocate | Launch | Assign | Free
 
 
+_TEMPLATE = re.compile(r"\bkernelllm\.(?!torch_)")
+"""An operator of ours that launches kernels; those of the other name call torch."""
+
+
 @dataclass
 class Wrapper:
     """What the host does to run a graph."""
@@ -72,6 +76,10 @@ class Wrapper:
         for step in self.steps:
             yield from expressions(step)
         yield from self.results
+
+    def has_kernels(self) -> bool:
+        """Whether anything is left for a kernel: Inductor's, or one of a template."""
+        return any(isinstance(s, Launch) for s in self.steps) or any(_TEMPLATE.search(ast.unparse(e)) for e in self.expressions())
 
     def rewrite(self, change: Callable[[ast.expr], ast.expr]) -> None:
         """Change every host expression, in place."""

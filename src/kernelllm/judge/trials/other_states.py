@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.reference import Reference, failures_logged
+from kernelllm.judge.trials.failures import failures_logged
+from kernelllm.judge.trials.reference import Reference
 
 State = dict[str, torch.Tensor]
 _PARAMETER_NOISE, _BUFFER_NOISE = (0.1, 0.1), (0.5, 1.0)

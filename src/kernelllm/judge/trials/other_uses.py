@@ -21,10 +21,11 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.failures import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.other_circumstances import try_circumstances
-from kernelllm.judge.trials.reference import Reference, failures_logged
+from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import nested
 from kernelllm.problems.inputs import variant

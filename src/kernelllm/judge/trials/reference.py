@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 import math
 import random
 import re
@@ -28,6 +27,8 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, Imposed, Ordered
+from kernelllm.judge.trials.failures import failures_logged
+from kernelllm.judge.trials.other_buffers import OtherBuffers
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
 from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
@@ -36,7 +37,6 @@ from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, seed_all
 
-_LOG = logging.getLogger(__name__)
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
 EXACT_LIMIT_GPU = 2**29
@@ -85,6 +85,7 @@ class Reference:
         self._output_bytes: int | None = None
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
+        self._other_buffers = OtherBuffers()
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
         self.state_buffers: frozenset[str] | None = None
@@ -237,7 +238,7 @@ class Reference:
             return [] if model is None else [dict(model.named_buffers(remove_duplicate=False))[buffer].detach()]
 
         exact = of("float64", outcome.expected.has_exact)
-        equally_right = (*of("tf32", outcome.has_tf32), *of("perturbed", outcome.expected.has_exact))
+        equally_right = (*of("tf32", outcome.has_tf32), *of("perturbed", outcome.expected.has_exact), *self._other_buffers.of(buffer))
         return Expected(outcome.buffers[buffer], exact[0] if exact else None, bool(exact), equally_right)
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
@@ -252,6 +253,7 @@ class Reference:
     ) -> Iterator[tuple[Expected, bool]]:
         """The output in float64 where affordable. Then outputs that are as right as eager's: with convolutions in TF32 where they may
         use it, rounded as the device does and at random, and in float64 from inputs moved as far as rounding moves them."""
+        self._other_buffers.clear()
         expected, half = Expected(value), any(t.dtype.itemsize < 4 for t in self._floating(inputs))
         for conversions in (False, True) if affordable else ():
             with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
@@ -325,6 +327,7 @@ class Reference:
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
+                self._other_buffers.keep(self._models["tf32"])
             if found is not None and same_structure(value, found):
                 yield found
 
@@ -368,15 +371,6 @@ class Reference:
         with own_generators(), torch.no_grad(), code_of_others():
             seed_all(seed)
             yield
-
-
-@contextlib.contextmanager
-def failures_logged(consequence: str, kind: type[Exception] = Exception) -> Iterator[None]:
-    """Go on after an error of the problem's code, which may raise anything in float64 or on a GPU."""
-    try:
-        yield
-    except kind as error:
-        _LOG.info("%s: %s", consequence, error)
 
 
 def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
