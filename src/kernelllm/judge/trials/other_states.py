@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.failures import failures_logged
+from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.reference import Reference
 
 State = dict[str, torch.Tensor]

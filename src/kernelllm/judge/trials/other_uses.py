@@ -21,7 +21,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.failures import failures_logged
+from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.other_circumstances import try_circumstances
@@ -34,10 +34,8 @@ from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
-_MOST = 3
-"""Arguments of a signature that are tried."""
-_LARGEST, _SMALL = 4096, 100_000
-"""The largest whole number that is changed; and parameters of a model that takes no long time."""
+_MOST, _LARGEST, _SMALL = 3, 4096, 100_000
+"""Arguments of a signature that are tried; the largest whole number that is changed; parameters of a model that takes no long time."""
 _FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
 """In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
 a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""

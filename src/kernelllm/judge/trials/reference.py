@@ -27,7 +27,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, Imposed, Ordered
-from kernelllm.judge.trials.failures import failures_logged
+from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.other_buffers import OtherBuffers
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
