@@ -138,6 +138,7 @@ _TUPLES = {
     "welford_along": ("mean", "m2", "count"), "welford_update": ("new_mean", "new_m2", "new_count"), "welford_merge": ("new_mean",
     "new_m2", "new_count"),
     "softmax_along": ("largest", "total"), "softmax_update": ("new_largest", "new_total"),
+    "softmax_merge": ("new_largest", "new_total"),
     "argmax_along": ("best", "best_index"), "argmin_along": ("best", "best_index"),
     "keep_larger": ("new_best", "new_index"), "keep_smaller": ("new_best", "new_index"),
 }  # fmt: skip
@@ -176,7 +177,7 @@ def wish_for(value: ast.expr, pointers: dict[str, str], index: bool) -> str:
 def value_names(cleaned: Cleaned, fixed: dict[str, str], pointers: dict[str, str]) -> dict[str, str]:
     """A new name for every remaining value of the kernel. Values of one loop may reuse the names of another loop's."""
     names = dict(fixed)
-    outer = set(names.values()) | {"cols", "rows"}
+    outer = set(names.values()) | {"cols", "rows"} | cleaned.helpers
     _results(cleaned.body, names, outer)
     _block(cleaned, cleaned.body, names, outer, pointers, top=True)
     return names

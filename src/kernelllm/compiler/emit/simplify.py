@@ -226,7 +226,13 @@ class Simplifier(ast.NodeTransformer):
             return value
         if kind is not None and kind == wanted and kind != "int1":
             return value
+        if wanted in FLOATS and all(self._of_sizes(part) for part in ast.walk(value)):
+            return call("tl.full", ast.List([], ast.Load()), value, node.args[0])  # of constexprs alone it has no .to
         return node
+
+    def _of_sizes(self, part: ast.AST) -> bool:
+        plain = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop, ast.expr_context)
+        return isinstance(part, plain) or (isinstance(part, ast.Name) and self.facts.type(part) in ("size", "number"))
 
     def _full(self, node: ast.Call) -> ast.expr:
         if name_of(node.func) == "tl.zeros_like" or len(node.args) != 3:
