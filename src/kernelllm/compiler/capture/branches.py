@@ -3,6 +3,9 @@
 The forward is run once for each way that its decisions can go. Every way is in the graph, and ``torch.where`` takes the results of
 one. What the ways have in common is computed once (:func:`shared`). A way that ends in a ``raise`` of the module's code is left out.
 
+Where there would be too many ways, or gradients are asked for, a question whether anything was found (``if mask.any():``, ``if count
+== 0: continue``) is answered with yes: what a module then does to no rows changes nothing. The judge tries whether that is so.
+
 A number that is read off a tensor (``scale = x.abs().max().item()``) stays a tensor of no dimensions, on the device.
 """
 
@@ -19,7 +22,7 @@ from torch._functorch._aot_autograd.functional_utils import has_data_mutation
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from kernelllm.compiler.capture import symbols
+from kernelllm.compiler.capture import presence, symbols
 from kernelllm.compiler.capture.untraceable import Untraceable
 
 MOST = 8
@@ -31,6 +34,8 @@ READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default
 @dataclass
 class _Way:
     answers: tuple[bool, ...]
+    found: bool = False
+    """Whether questions for anything found are answered with yes."""
     asked: list[torch.Tensor] = field(default_factory=list)
     read: set[torch.dtype] = field(default_factory=set)
     """Types of the numbers that were read off tensors."""
@@ -44,6 +49,8 @@ def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     way = _way.get()
     if way is None or not _unknown(tensor):
         return plain(tensor)
+    if way.found and (answer := presence.asked(tensor)) is not None:
+        return answer
     if len(way.asked) == MOST:
         raise Untraceable(f"the values of tensors decide more than {MOST} times what it does")
     way.asked.append(tensor)
@@ -88,11 +95,26 @@ def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
 
     Raises Untraceable where the ways give results of different kinds or sizes, or write into what they are ``given``.
     """
+    try:
+        value, ways = _joined(run, given, found=False)
+        if ways == 1 or not torch.is_grad_enabled():
+            return value, ways
+    except Untraceable:
+        if _written(given):
+            raise
+    return _joined(run, given, found=True)
+
+
+def _written(given: Sequence[Any]) -> bool:
+    return any(isinstance(t, FunctionalTensor) and has_data_mutation(t) for t in given)
+
+
+def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tuple[Any, int]:
     count = 0
 
     def result(answers: tuple[bool, ...]) -> Any:
         nonlocal count
-        way = _Way(answers)
+        way = _Way(answers, found)
         token = _way.set(way)
         try:
             value = run()
@@ -114,7 +136,7 @@ def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
     value = result(())
     if isinstance(value, Exception):
         raise value
-    if count > 1 and any(isinstance(t, FunctionalTensor) and has_data_mutation(t) for t in given):
+    if count > 1 and _written(given):
         raise Untraceable("the values of tensors decide what it does, and it writes into its inputs or its state")
     return value, count
 
