@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import math
+import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,21 @@ class Interpreter(Expressions):
         self.bindings: dict[int, list[tuple[int, int | None, str]] | None] = {}
         """Calls of functions: (argument, place in it where it is starred, parameter), None where they cannot be told."""
         self._running: list[str] = []
+        self._returned: dict[tuple[str, tuple[tuple[str, Value], ...]], Value] = {}
         self._any: set[str] = set()
 
     # Calls.
 
     def run(self, name: str, given: Mapping[str, Value]) -> Value:
-        """What a function returns for these arguments."""
+        """What a function returns for these arguments. To run it again for the same would show nothing new."""
+        key = name, tuple(sorted(given.items(), key=operator.itemgetter(0)))
+        if name in self._running:  # it calls itself, and how deep decides
+            return self._run(name, given)
+        if key not in self._returned:
+            self._returned[key] = self._run(name, given)
+        return self._returned[key]
+
+    def _run(self, name: str, given: Mapping[str, Value]) -> Value:
         function = self.functions[name]
         kernel = is_device(function)
         env: dict[str, Value] = {}
