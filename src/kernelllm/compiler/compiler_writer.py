@@ -240,7 +240,8 @@ def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerin
             lowered = known.get(problem, as_torch) or captured_for(
                 problem, as_torch, lambda captured: known.keep(problem, as_torch, lower(captured, as_torch))
             )
-            return lowered if lowered.wrapper.has_kernels() else None
+            counted = bool(lowered.captured.sizes)  # how many elements a mask of the inputs has is no size that is known
+            return lowered if lowered.wrapper.has_kernels() and not counted else None
     except CaptureError as error:
         log.info("%s: no path for its own sizes: %s", problem.name, error)
         return None
