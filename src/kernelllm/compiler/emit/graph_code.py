@@ -87,7 +87,7 @@ class GraphCode:
         launching = LaunchWriter(self.kernels, self.local)
         steps = self._prepared(launching, exact)
         scratch = sum(isinstance(i, Allocate | Assign) for i in self.program.items)
-        unpacked = self._unpacked()
+        unpacked, droppable = self._unpacked(), self._droppable()
         for item in [left for i in self.program.items if (left := self.prepared.split(i))]:
             condition = self.optional.get(id(item))
             if isinstance(item, Allocate):
@@ -105,7 +105,7 @@ class GraphCode:
                 else:
                     lines = [self.host.text(item.value)]
             else:
-                names = [self.host.paths[t] for t in item.targets if self._droppable(t)] if scratch > 8 else []
+                names = [self.host.paths[t] for t in item.targets if t in droppable] if scratch > 8 else []
                 lines = [f"del {', '.join(names)}"] if names else []
             steps += _below(condition, lines, steps)
         return steps
@@ -177,8 +177,8 @@ class GraphCode:
                 lines[id(other)] = f"{path} = {path}.contiguous()" if torchs else ""
         return lines
 
-    def _droppable(self, target: str) -> bool:
-        path = self.host.paths.get(target, "")
+    def _droppable(self) -> set[str]:
+        """Buffers that a ``del`` may free, once nothing reads them any more."""
         made = {i.target for i in self.program.items if isinstance(i, Allocate)}
         made |= {i.target for i in self.program.items if isinstance(i, Assign) and not isinstance(i.value, ast.Subscript)}
         members = {
@@ -189,7 +189,7 @@ class GraphCode:
             if isinstance(n, ast.Name)
         }
         sometimes = {i.target for i in self.program.items if id(i) in self.optional and isinstance(i, Allocate | Assign)}
-        return target in made - sometimes and target not in members and path.isidentifier()
+        return {target for target in made - sometimes - members if self.host.paths.get(target, "").isidentifier()}
 
     def _device(self) -> str:
         for kind in ("input", "parameter", "buffer", "attribute"):
