@@ -238,14 +238,28 @@ def get_init_inputs(): return []
 """
 
 
+PADDED = """
+class Model(nn.Module):
+    def forward(self, x, lengths):
+        state, out = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            state = torch.where((t < lengths)[:, None], torch.tanh(x[:, t] + 0.5 * state), state)
+            out.append(torch.where((lengths > t)[:, None], state, 0.0))
+        return torch.stack(out, 1), state
+batch, length, width = 5, 9, 24
+def get_inputs(): return [torch.randn(batch, length, width), torch.randint(1, length + 1, (batch,))]
+def get_init_inputs(): return []
+"""
+
+
 @pytest.mark.parametrize(("text", "methods"), [
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
     (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),
-    (STABILISED, {"step", "forward"}),
+    (STABILISED, {"step", "forward"}), (PADDED, {"step", "begin", "forward"}),
 ], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",
-        "set again", "stabilised"])  # fmt: skip
+        "set again", "stabilised", "padded"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods

@@ -25,7 +25,40 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
         filled = _filled(before, counted, after, statement)
         if filled is not None:
             before, after = filled
-    return before, counted, after
+    return [*before, *_compared(before, counted)], counted, after
+
+
+def _compared(before: Statements, loop: Any) -> Statements:
+    """Statements that compare all counts at once with what the loop compares its counter with (``t < lengths``), of which it takes rows."""
+    over, target = loop.iter, loop.target
+    if not isinstance(target, ast.Name) or not _is_call(over, "range") or len(over.args) > 2:
+        return []
+    changed = {n for s in loop.body for n in stored(s)} | {target.id}
+    decides = {id(c) for s in loop.body for n in ast.walk(s) if isinstance(n, ast.If | ast.IfExp | ast.While) for c in ast.walk(n.test)}
+    plain = {n for s in before if isinstance(s, ast.Assign) and not isinstance(s.value, ast.Call) for n in stored(s)}  # sizes among them
+    made: dict[str, tuple[str, str]] = {}
+
+    class Rows(ast.NodeTransformer):
+        def visit_Compare(self, node: ast.Compare) -> Any:
+            sides = [node.left, *node.comparators]
+            others = [e.id for e in sides if isinstance(e, ast.Name) and e.id != target.id]
+            if len(sides) != 2 or len(others) != 1 or target.id not in map(ast.unparse, sides) or id(node) in decides:
+                return self.generic_visit(node)
+            if others[0] in changed | plain:
+                return node
+            name = made.setdefault(ast.unparse(node), (f"{others[0]}_compared{len(made) or ''}", others[0]))[0]
+            return syntax_tree(f"{name}[{target.id}]", mode="eval").body
+
+    loop.body = [Rows().visit(s) for s in loop.body]
+    stop = ast.unparse(over.args[-1])
+    found = []
+    for text, (name, other) in made.items():
+        counts = f"torch.arange({stop}, device={other}.device).view(-1, *[1] * {other}.dim())"
+        compared = syntax_tree(text, mode="eval").body
+        sides = [counts if ast.unparse(e) == target.id else ast.unparse(e) for e in (compared.left, compared.comparators[0])]  # type: ignore[attr-defined]
+        operator = ast.unparse(compared).removeprefix(ast.unparse(compared.left)).removesuffix(ast.unparse(compared.comparators[0]))  # type: ignore[attr-defined]
+        found += syntax_tree(f"{name} = {sides[0]}{operator}{sides[1]}").body
+    return found
 
 
 def _singles(statement: ast.stmt) -> Statements:
