@@ -5,6 +5,7 @@ import torch
 from compiled import captured, problem
 
 from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
 from kernelllm.judge import Judge
 
@@ -225,3 +226,50 @@ def test_as_many_even_numbers_as_a_size_says(quick: Judge) -> None:
     verdict = quick.judge(problem(SPACED), candidate)
     assert verdict.correct, verdict.message
     assert "(None, None, None)" in candidate.source
+
+
+ASKED = """
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(width, count), nn.ModuleList(nn.Linear(width, width) for _ in range(count))
+    def forward(self, x):
+        score, chosen = self.gate(x).softmax(-1).max(-1)
+        counts = torch.bincount(chosen, minlength=len(self.experts)).tolist()
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            if counts[i] == 0:
+                continue
+            mask = chosen == i
+            if mask.any():
+                out[mask] += torch.tanh(expert(x[mask])) * score[mask, None]
+        return out
+def get_inputs(): return [torch.randn(20, 16)]
+def get_init_inputs(): return [16, 5]
+"""
+DECIDES = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.project = nn.Linear(width, width)
+    def forward(self, x, mask):
+        y = self.project(x)
+        if %s:
+            y = y * 2
+        return y
+def get_inputs(): return [torch.randn(12, 16), torch.rand(12) > 0.5]
+def get_init_inputs(): return [16]
+"""
+
+
+def test_experts_without_tokens_have_no_rows(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(ASKED), 1)
+    verdict = quick.judge(problem(ASKED), candidate)
+    assert verdict.correct, verdict.message
+    assert captured(ASKED, Options(backward=True)).backward is not None
+
+
+@pytest.mark.parametrize("question", ["mask.any()", "(y > -3).any()", "mask.sum() > 0"])
+def test_what_a_question_decides_besides_is_not_taken_for_granted(question: str) -> None:
+    with pytest.raises(CaptureError, match="decide what it does"):
+        captured(DECIDES % question, Options(backward=True))

@@ -3,8 +3,9 @@
 The forward is run once for each way that its decisions can go. Every way is in the graph, and ``torch.where`` takes the results of
 one. What the ways have in common is computed once (:func:`shared`). A way that ends in a ``raise`` of the module's code is left out.
 
-Where there would be too many ways, or gradients are asked for, a question whether anything was found (``if mask.any():``, ``if count
-== 0: continue``) is answered with yes: what a module then does to no rows changes nothing. The judge tries whether that is so.
+Where there would be too many ways, or gradients are asked for, a question whether whole numbers hold one (``if (chosen == i).any():``,
+``if counts[i] == 0: continue``) is answered with yes, where the module looks up their positions too: what it then does to no rows
+changes nothing. The judge tries whether that is so.
 
 A number that is read off a tensor (``scale = x.abs().max().item()``) stays a tensor of no dimensions, on the device.
 """
@@ -36,6 +37,8 @@ class _Way:
     answers: tuple[bool, ...]
     found: bool = False
     """Whether questions for anything found are answered with yes."""
+    numbers: set[str] = field(default_factory=set)
+    """Nodes of the whole numbers that such questions were about."""
     asked: list[torch.Tensor] = field(default_factory=list)
     read: set[torch.dtype] = field(default_factory=set)
     """Types of the numbers that were read off tensors."""
@@ -49,8 +52,9 @@ def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     way = _way.get()
     if way is None or not _unknown(tensor):
         return plain(tensor)
-    if way.found and (answer := presence.asked(tensor)) is not None:
-        return answer
+    if way.found and (asked := presence.asked(tensor)) is not None:
+        way.numbers.add(asked[1].name)
+        return asked[0]
     if len(way.asked) == MOST:
         raise Untraceable(f"the values of tensors decide more than {MOST} times what it does")
     way.asked.append(tensor)
@@ -90,15 +94,15 @@ def all_close(left: torch.Tensor, right: torch.Tensor, rtol: float = 1e-5, atol:
     return torch.isclose(left, right, rtol, atol, equal_nan).all()
 
 
-def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int]:
-    """The result of ``run`` whatever its decisions, and the number of ways it may go.
+def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int, set[str]]:
+    """The result of ``run`` whatever its decisions, the number of ways it may go, and which whole numbers are taken to hold what it asks.
 
     Raises Untraceable where the ways give results of different kinds or sizes, or write into what they are ``given``.
     """
     try:
-        value, ways = _joined(run, given, found=False)
+        value, ways, numbers = _joined(run, given, found=False)
         if ways == 1 or not torch.is_grad_enabled():
-            return value, ways
+            return value, ways, numbers
     except Untraceable:
         if _written(given):
             raise
@@ -109,8 +113,9 @@ def _written(given: Sequence[Any]) -> bool:
     return any(isinstance(t, FunctionalTensor) and has_data_mutation(t) for t in given)
 
 
-def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tuple[Any, int]:
+def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tuple[Any, int, set[str]]:
     count = 0
+    numbers: set[str] = set()
 
     def result(answers: tuple[bool, ...]) -> Any:
         nonlocal count
@@ -127,6 +132,7 @@ def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tup
         if any(isinstance(t, torch.Tensor) and t.dim() == 0 and t.dtype in way.read for t in pytree.tree_leaves(value)):
             raise Untraceable("a number that is read off a tensor may be among its results")
         count += 1
+        numbers.update(way.numbers)
         if count > MOST:
             raise Untraceable(f"the values of tensors decide which of more than {MOST} ways it goes")
         for i in range(len(way.asked) - 1, len(answers) - 1, -1):
@@ -138,7 +144,7 @@ def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tup
         raise value
     if count > 1 and _written(given):
         raise Untraceable("the values of tensors decide what it does, and it writes into its inputs or its state")
-    return value, count
+    return value, count, numbers
 
 
 def _either(decision: torch.Tensor, yes: Any, no: Any) -> Any:

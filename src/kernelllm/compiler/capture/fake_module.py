@@ -48,6 +48,8 @@ class FakeModule:
     """Filled while the forward is traced: see :mod:`kernelllm.compiler.capture.modes`."""
     ways: int = 1
     """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.branches`."""
+    asked: set[str] = field(default_factory=set)
+    """Nodes of whole numbers that are taken to hold what the forward asks for: see :mod:`kernelllm.compiler.capture.presence`."""
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,

@@ -20,7 +20,7 @@ from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import branches, derived_sizes, intercept, known_numbers, modes, symbols
+from kernelllm.compiler.capture import branches, derived_sizes, intercept, known_numbers, modes, presence, symbols
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe, loose_tensors, root_of
@@ -69,7 +69,7 @@ def leaves_of(
         symbols_now = dict(zip([leaf.name for leaf in leaves[:start]], current[:start], strict=True))
         attributes = {**loose, **_recomputed(built, symbols_now)}
         with _SwappedAttributes(model, attributes), symbolic_lengths(model):
-            result, built.ways = branches.joined(lambda: torch.func.functional_call(model, named, tuple(arguments)), values)
+            result, built.ways, built.asked = branches.joined(lambda: torch.func.functional_call(model, named, tuple(arguments)), values)
             after = loose_tensors(model)
         positions = {leaves[i].name: position for position, i in enumerate(dynamic) if leaves[i].kind == "attribute"}
         bound = {positions[n]: after[n] for n, before in loose.items() if n in after and after[n] is not before}
@@ -211,6 +211,8 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         cause = error.cause if isinstance(error, Untraceable) else describe(error, built.problem)
         raise Untraceable(cause, way=f"tracing the forward ({way})") from error
+    if built.asked and not presence.looked_up(graph.graph, built.asked):
+        raise Untraceable("the values of tensors decide what it does")
     if built.numbers and _widens(graph, leaves, built.numbers):
         built.numbers.clear()
         return trace(built, options, way, fixed_numbers=True)
