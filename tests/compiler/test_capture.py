@@ -338,6 +338,8 @@ def test_a_fault_in_writing_one_way_leads_to_the_next(monkeypatch):
     (candidate,) = Compiler().write(problem(LAYER_NORM), 1)
     assert candidate.params
 
+
+def test_a_fault_in_writing_every_way_is_an_error(monkeypatch):
     monkeypatch.setattr(emit, "emit", {}.__getitem__)
     with pytest.raises(CaptureError, match="could not be compiled: TypeError"):
         list(Compiler().write(problem(LAYER_NORM), 1))
