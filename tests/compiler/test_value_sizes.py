@@ -245,7 +245,7 @@ class Model(nn.Module):
                 out[mask] += torch.tanh(expert(x[mask])) * score[mask, None]
         return out
 def get_inputs(): return [torch.randn(20, 16)]
-def get_init_inputs(): return [16, 5]
+def get_init_inputs(): return [16, 4]
 """
 DECIDES = """
 class Model(nn.Module):
