@@ -266,6 +266,9 @@ def test_experts_without_tokens_have_no_rows(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(ASKED), 1)
     verdict = quick.judge(problem(ASKED), candidate)
     assert verdict.correct, verdict.message
+
+
+def test_experts_without_tokens_have_gradients() -> None:
     assert captured(ASKED, Options(backward=True)).backward is not None
 
 
