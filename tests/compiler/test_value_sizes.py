@@ -233,18 +233,18 @@ class Model(nn.Module):
     def __init__(self, width, count):
         super().__init__()
         self.gate, self.experts = nn.Linear(width, count), nn.ModuleList(nn.Linear(width, width) for _ in range(count))
-    def forward(self, x):
+    def forward(self, x, open_):
         score, chosen = self.gate(x).softmax(-1).max(-1)
         counts = torch.bincount(chosen, minlength=len(self.experts)).tolist()
         out = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
             if counts[i] == 0:
                 continue
-            mask = chosen == i
+            mask = (chosen == i) & open_
             if mask.any():
                 out[mask] += torch.tanh(expert(x[mask])) * score[mask, None]
         return out
-def get_inputs(): return [torch.randn(20, 16)]
+def get_inputs(): return [torch.randn(20, 16), torch.rand(20) > 0.2]
 def get_init_inputs(): return [16, 4]
 """
 DECIDES = """
@@ -252,12 +252,12 @@ class Model(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.project = nn.Linear(width, width)
-    def forward(self, x, mask):
+    def forward(self, x, mask, kind):
         y = self.project(x)
         if %s:
-            y = y * 2
+            y = y.index_add(0, (kind == 1).nonzero().squeeze(1), y[kind == 1])
         return y
-def get_inputs(): return [torch.randn(12, 16), torch.rand(12) > 0.5]
+def get_inputs(): return [torch.randn(12, 16), torch.rand(12) > 0.5, torch.randint(0, 3, (12,))]
 def get_init_inputs(): return [16]
 """
 
@@ -272,7 +272,7 @@ def test_experts_without_tokens_have_gradients() -> None:
     assert captured(ASKED, Options(backward=True)).backward is not None
 
 
-@pytest.mark.parametrize("question", ["mask.any()", "(y > -3).any()", "mask.sum() > 0"])
+@pytest.mark.parametrize("question", ["mask.any()", "(y > -3).any()", "mask.sum() > 0", "(kind == 0).any()"])
 def test_what_a_question_decides_besides_is_not_taken_for_granted(question: str) -> None:
     with pytest.raises(CaptureError, match="decide what it does"):
         captured(DECIDES % question, Options(backward=True))

@@ -4,7 +4,7 @@ The forward is run once for each way that its decisions can go. Every way is in 
 one. What the ways have in common is computed once (:func:`shared`). A way that ends in a ``raise`` of the module's code is left out.
 
 Where there would be too many ways, or gradients are asked for, a question whether whole numbers hold one (``if (chosen == i).any():``,
-``if counts[i] == 0: continue``) is answered with yes, where the module looks up their positions too: what it then does to no rows
+``if counts[i] == 0: continue``) is answered with yes, where the module takes those positions too: what it then does to no rows
 changes nothing. The judge tries whether that is so.
 
 A number that is read off a tensor (``scale = x.abs().max().item()``) stays a tensor of no dimensions, on the device.
@@ -37,8 +37,8 @@ class _Way:
     answers: tuple[bool, ...]
     found: bool = False
     """Whether questions for anything found are answered with yes."""
-    numbers: set[str] = field(default_factory=set)
-    """Nodes of the whole numbers that such questions were about."""
+    sought: set[str] = field(default_factory=set)
+    """What such questions looked for."""
     asked: list[torch.Tensor] = field(default_factory=list)
     read: set[torch.dtype] = field(default_factory=set)
     """Types of the numbers that were read off tensors."""
@@ -53,7 +53,7 @@ def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     if way is None or not _unknown(tensor):
         return plain(tensor)
     if way.found and (asked := presence.asked(tensor)) is not None:
-        way.numbers.add(asked[1].name)
+        way.sought.add(asked[1])
         return asked[0]
     if len(way.asked) == MOST:
         raise Untraceable(f"the values of tensors decide more than {MOST} times what it does")
@@ -95,14 +95,14 @@ def all_close(left: torch.Tensor, right: torch.Tensor, rtol: float = 1e-5, atol:
 
 
 def joined(run: Callable[[], Any], given: Sequence[Any]) -> tuple[Any, int, set[str]]:
-    """The result of ``run`` whatever its decisions, the number of ways it may go, and which whole numbers are taken to hold what it asks.
+    """The result of ``run`` whatever its decisions, the number of ways it may go, and what it is taken to find.
 
     Raises Untraceable where the ways give results of different kinds or sizes, or write into what they are ``given``.
     """
     try:
-        value, ways, numbers = _joined(run, given, found=False)
+        value, ways, sought = _joined(run, given, found=False)
         if ways == 1 or not torch.is_grad_enabled():
-            return value, ways, numbers
+            return value, ways, sought
     except Untraceable:
         if _written(given):
             raise
@@ -115,7 +115,7 @@ def _written(given: Sequence[Any]) -> bool:
 
 def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tuple[Any, int, set[str]]:
     count = 0
-    numbers: set[str] = set()
+    sought: set[str] = set()
 
     def result(answers: tuple[bool, ...]) -> Any:
         nonlocal count
@@ -132,7 +132,7 @@ def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tup
         if any(isinstance(t, torch.Tensor) and t.dim() == 0 and t.dtype in way.read for t in pytree.tree_leaves(value)):
             raise Untraceable("a number that is read off a tensor may be among its results")
         count += 1
-        numbers.update(way.numbers)
+        sought.update(way.sought)
         if count > MOST:
             raise Untraceable(f"the values of tensors decide which of more than {MOST} ways it goes")
         for i in range(len(way.asked) - 1, len(answers) - 1, -1):
@@ -144,7 +144,7 @@ def _joined(run: Callable[[], Any], given: Sequence[Any], *, found: bool) -> tup
         raise value
     if count > 1 and _written(given):
         raise Untraceable("the values of tensors decide what it does, and it writes into its inputs or its state")
-    return value, count, numbers
+    return value, count, sought
 
 
 def _either(decision: torch.Tensor, yes: Any, no: Any) -> Any:

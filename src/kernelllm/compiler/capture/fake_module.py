@@ -49,7 +49,7 @@ class FakeModule:
     ways: int = 1
     """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.branches`."""
     asked: set[str] = field(default_factory=set)
-    """Nodes of whole numbers that are taken to hold what the forward asks for: see :mod:`kernelllm.compiler.capture.presence`."""
+    """What the forward asks for and is taken to find: see :mod:`kernelllm.compiler.capture.presence`."""
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,

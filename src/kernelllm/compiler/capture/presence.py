@@ -1,6 +1,6 @@
-"""Questions that a forward asks of whole numbers: whether any equals one. ``(chosen == i).any()``, ``counts[i] == 0``, ``count > 0``.
+"""Questions whether any of some whole numbers equals one: ``(chosen == i).any()``, ``counts[i] == 0``, ``(chosen == i).sum() > 0``.
 
-They are those of mixtures of experts, of which a part may have no rows. Questions about other numbers are decisions like any other.
+They are those of mixtures of experts, of which a part may have no rows. Other questions are decisions like any other.
 """
 
 from __future__ import annotations
@@ -16,71 +16,74 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from kernelllm.compiler import template_ops
 
 aten = torch.ops.aten
-_COUNTS = (aten.bincount, aten.sum, aten.count_nonzero, aten.histc)
 _SAME = (
-    aten.select, aten.slice, aten.view, aten.reshape, aten.squeeze, aten.unsqueeze, aten.alias, aten.detach, aten.clone, aten._to_copy,
-    aten.lift_fresh_copy, aten.index, aten.unbind, aten.permute, aten.transpose, aten.expand, torch.ops.prims.convert_element_type,
+    aten.view, aten.reshape, aten.squeeze, aten.unsqueeze, aten.alias, aten.detach, aten.clone, aten._to_copy, aten.lift_fresh_copy,
+    torch.ops.prims.convert_element_type,
 )  # fmt: skip
-"""Operators that hand numbers on."""
+"""Operators that hand all numbers on."""
+_AND = " & "
+_SUMS = (aten.any, aten.sum, aten.count_nonzero)
 _ANSWERS: dict[Any, tuple[int, bool]] = {
     aten.eq: (0, False), aten.ne: (0, True), aten.gt: (0, True), aten.ge: (1, True), aten.lt: (1, False), aten.le: (0, False),
 }  # fmt: skip
 """Comparisons of a count: with which number, and what they give where there is something."""
 
 
-def asked(tensor: torch.Tensor) -> tuple[bool, Node] | None:
-    """What the tensor's truth is where something was found, and the whole numbers among which; None where it is no such question."""
+def asked(tensor: torch.Tensor) -> tuple[bool, str] | None:
+    """What the tensor's truth is where something was found, and what was looked for; None where it is no such question."""
     mode = get_proxy_mode()
     held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
     slot: Any = get_proxy_slot(held, mode.tracer, None) if mode is not None else None
     return None if slot is None else _answer(slot.proxy.node)
 
 
-def looked_up(graph: Graph, names: set[str]) -> bool:
-    """Whether positions are looked up among each of these whole numbers: then rows are taken by them, and where there are none, none."""
-    found: set[str] = set()
-    for node in graph.nodes:
-        if _packet(node) is aten.nonzero and (numbers := _numbers(node.args[0])) is not None:
-            found.add(numbers.name)
-    return names <= found
+def looked_up(graph: Graph, wanted: set[str]) -> bool:
+    """Whether the positions of all that was looked for, or of a part of it, are taken too: where there are none, no row is."""
+    taken = [set(sought.split(_AND)) for n in graph.nodes if _packet(n) is aten.nonzero and (sought := _sought(n.args[0])) is not None]
+    return all(any(set(sought.split(_AND)) <= parts for parts in taken) for sought in wanted)
 
 
-def _answer(node: Any) -> tuple[bool, Node] | None:
+def _answer(node: Any) -> tuple[bool, str] | None:
     node = _origin(node)
     packet = _packet(node)
     if packet in (aten.logical_not, aten.bitwise_not):
         inner = _answer(node.args[0])
         return None if inner is None else (not inner[0], inner[1])
-    if packet in _ANSWERS and isinstance(node.args[1], int) and _counts(node.args[0]):
+    if packet in _ANSWERS and isinstance(node.args[1], int) and (sought := _counted(node.args[0])) is not None:
         number, answer = _ANSWERS[packet]
-        numbers = _numbers(node.args[0])
-        return (answer, numbers) if node.args[1] == number and numbers is not None else None
-    if packet is aten.any or _counts(node):
-        numbers = _numbers(node)
-        return None if numbers is None else (True, numbers)
-    return None
+        return (answer, sought) if node.args[1] == number else None
+    sought = _sought(node) if packet is aten.any else _counted(node)
+    return None if sought is None else (True, sought)
 
 
-def _counts(node: Any) -> bool:
+def _counted(node: Any) -> str | None:
+    """What a number counts."""
     node = _origin(node)
-    return _packet(node) in (*_COUNTS, template_ops.register().bincount) and not _floats(node) and node.meta["val"].dtype is not torch.bool
+    if node.target is operator.getitem and _packet(node.args[0]) is aten.unbind:
+        counts, place = _origin(node.args[0].args[0]), node.args[1]
+    elif _packet(node) is aten.select and node.args[1] == 0:
+        counts, place = _origin(node.args[0]), node.args[2]
+    else:
+        return _sought(node) if _packet(node) in (aten.sum, aten.count_nonzero) else None
+    return f"{_origin(counts.args[0]).name} == {place}" if _packet(counts) in (aten.bincount, template_ops.register().bincount) else None
 
 
-def _numbers(node: Any) -> Node | None:
-    """The whole numbers that were compared for equality, or counted; None where others were."""
+def _sought(node: Any) -> str | None:
+    """What a mask, or what sums one up, looks for; None where whole numbers are not compared for equality."""
     node = _origin(node)
-    while _packet(node) in (aten.any, *_COUNTS, aten.eq, template_ops.register().bincount):
-        if _packet(node) is not aten.any and _packet(node) not in _COUNTS and len(node.args) > 1 and isinstance(node.args[1], float):
-            return None
+    while _packet(node) in _SUMS:
         node = _origin(node.args[0])
-    value = getattr(node, "meta", {}).get("val")
-    whole = isinstance(node, Node) and isinstance(value, torch.Tensor) and not _floats(node) and value.dtype is not torch.bool
-    return node if whole else None
+    if _packet(node) in (aten.bitwise_and, aten.logical_and):
+        parts = [_sought(part) for part in node.args]
+        return None if parts == [None, None] else _AND.join(p or _origin(n).name for p, n in zip(parts, node.args, strict=True))
+    if _packet(node) is not aten.eq or not isinstance(node.args[1], int) or not _whole(node.args[0]):
+        return None
+    return f"{_origin(node.args[0]).name} == {node.args[1]}"
 
 
-def _floats(node: Node) -> bool:
-    value = node.meta.get("val")
-    return not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex()
+def _whole(node: Node) -> bool:
+    dtype = node.meta["val"].dtype
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 def _packet(node: Any) -> Any:
@@ -88,10 +91,7 @@ def _packet(node: Any) -> Any:
 
 
 def _origin(node: Any) -> Any:
-    """What made the numbers that a node hands on. One of an operator's results stays that."""
-    while isinstance(node, Node) and node.args:
-        unbound = node.target is operator.getitem and _packet(node.args[0]) is aten.unbind
-        if not unbound and _packet(node) not in _SAME:
-            break
+    """What made the numbers that a node hands on."""
+    while isinstance(node, Node) and node.args and _packet(node) in _SAME:
         node = node.args[0]
     return node
