@@ -15,7 +15,7 @@ from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.trials import reference_run
 from kernelllm.judge.trials.configurations import unseen
-from kernelllm.judge.trials.other_uses import refused_sizes
+from kernelllm.judge.trials.refused_sizes import refused_sizes
 from kernelllm.judge.verdict import compile_failure
 
 

@@ -24,8 +24,9 @@ from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.other_uses import refused_sizes, try_frozen, try_other_sizes, try_other_uses
+from kernelllm.judge.trials.other_uses import try_frozen, try_other_uses
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.problems.first_run import first_run

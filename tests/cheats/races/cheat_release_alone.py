@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "sum_of_squares"
 EXPECT = "runtime_error"
+EXPECT_ON_A_GPU = ("incorrect", "correct")
 
 
 @triton.jit

@@ -111,13 +111,14 @@ def error_sums(
 
 def _add(out: ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
     finite = torch.isfinite(target) & torch.isfinite(r)
+    better = torch.isfinite(target) & ~torch.isfinite(r) & torch.isfinite(c)  # eager overflows, and the number is there: it may be had
     same = (torch.isnan(r) & torch.isnan(c)) | (r == c)
-    bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r))
+    bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r) & ~better)
     count = int(bad.sum())
     if count and out.first_nonfinite < 0:
         out.first_nonfinite = start + int(bad.to(torch.uint8).argmax())
     out.bad_nonfinite += count
-    both = finite & torch.isfinite(c)
+    both = (finite & torch.isfinite(c)) | better
     error = torch.where(both, (c - target).abs(), 0.0)
     allowed = torch.where(both, floor + out.tolerance * target.abs(), 1.0)
     margin = error / allowed

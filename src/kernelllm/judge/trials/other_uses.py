@@ -7,8 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,7 +29,6 @@ from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import nested
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
-from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
@@ -137,52 +135,6 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
             text = f"The gradient of {wrong[0]} is wrong {what}: look at ctx.needs_input_grad."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     return uses
-
-
-def try_other_sizes(process: CandidateProcess, references: Sequence[Reference], fixed: Mapping[str, Any], seed: int) -> None:
-    """At sizes that a candidate says it was not written for. Raises CandidateFailure where it does not refuse them, and is wrong."""
-    for reference in references:
-        names = readable(reference.problem.source)
-        other = ", ".join(f"{names.get(name, name)} = {new}" for name, (_, new) in reference.sizes.changed.items() if name in fixed)
-        inputs = reference.inputs(seed)
-        expected = _output(reference, reference.model, inputs, seed) if other else None
-        if expected is not None:
-            what = f"with {other}, though it says that it was not written for that"
-            _decide(OtherUses(), what, expected, partial(_built_and_run, process, reference, inputs, seed))
-
-
-def _built_and_run(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> Any:
-    build(process, reference)
-    return process.run(inputs, seed).value
-
-
-def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
-    """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed. Where it
-    names none of these values, those that it calls by their names (``written for SEQ // CHUNK == 32``), then those whose other value it
-    names (``must be a power of two, got 23``)."""
-    if failure is None or not failure.refused:
-        return {}
-    said = f"{failure.message}\n{failure.trace}"
-    numbers = {int(text) for text in re.findall(r"\b\d+\b", said)}
-    changed = [(name, own, new) for one in references for name, (own, new) in one.sizes.changed.items()]
-    if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
-        return found
-    names = readable(references[0].problem.source) if references else {}
-    words = set(re.findall(r"[A-Za-z_]\w*", said))
-    called = {name: own for name, own, _ in changed if names.get(name, name) in words}
-    return called or _naming(numbers, changed)
-
-
-def _naming(numbers: set[int], values_of: Iterable[tuple[str, Any, Any]]) -> dict[str, Any]:
-    return {name: own for name, own, value in values_of if numbers & set(_whole_numbers(value))}
-
-
-def _whole_numbers(value: Any) -> Iterator[Any]:
-    """A size, or the sizes in a list of them, of lists too."""
-    for part in value if isinstance(value, tuple | list) else ():
-        yield from _whole_numbers(part)
-    if not isinstance(value, tuple | list):
-        yield value
 
 
 def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
