@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.targets import TargetOptions, opened
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
@@ -118,3 +119,26 @@ def test_a_hugging_face_configuration_and_its_submodules(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UsageError, match="No model can be made of it"):
         opened(str(tmp_path), Arguments(), TargetOptions())
+
+
+class _Grouped(torch.nn.Module):
+    """What Hugging Face's experts call where torch.export traces them in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3, 8, 4))
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = torch.ops.transformers.grouped_mm_fallback(x, self.weight, ends)
+        return product
+
+
+@torch.no_grad()
+def test_the_grouped_product_of_hugging_faces_experts_is_torchs() -> None:
+    pytest.importorskip("transformers.integrations.moe")
+    module = _Grouped()
+    x, ends = torch.randn(12, 8), torch.tensor([5, 5, 12], dtype=torch.int32)
+    with in_mode(module, train=False):
+        model = Instance(problem_of(module, captured(module, ((x, ends), {})), "grouped")).model(0)
+    model.load_state_dict(module.state_dict())
+    torch.testing.assert_close(model(x, ends), module(x, ends))

@@ -48,6 +48,8 @@ _METHODS = {
 _PREFIX: dict[Any, str] = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
 _OWN = (attention_gradients.in_order, masked_attention.OPERATOR, operator.getitem)
 """What is written in a way of its own."""
+_OF_PACKAGES = {"transformers::grouped_mm_fallback": "torch.ops.aten._grouped_mm.default"}
+"""Operators of other packages that do what one of torch does, with its arguments."""
 _LEFT_OUT = ("pin_memory",)
 _TAKEN = frozenset({"self", "torch", "nn", "aten", "Model", "Holder", *keyword.kwlist})
 _CHECKS = (torch.ops.aten._assert_scalar.default, torch.ops.aten.sym_constrain_range_for_size.default, torch._check)
@@ -210,6 +212,8 @@ def _function(target: Callable[..., Any] | str) -> str:
     if isinstance(target, torch._ops.OpOverload):
         space, _, name = target.name().partition("::")
         name = name.partition(".")[0]
+        if same := _OF_PACKAGES.get(f"{space}::{name}"):
+            return same
         if space not in ("aten", "prims"):
             raise CaptureError(f"The graph calls {target}, an operator that is registered elsewhere than in torch.", where="graph")
         return f"torch.ops.{space}.{name}.{target._overloadname}"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import ProblemError
+from kernelllm.core.quiet import quiet_thread
 from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.nested import tensors
@@ -125,7 +126,7 @@ def _built(instance: Instance, model: torch.nn.Module | None) -> Trace:
 
 
 def _fake(instance: Instance, model: torch.nn.Module | None) -> Trace:
-    with fake_mode():
+    with fake_mode(), quiet_thread():
         return _run(instance, model)
 
 

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten
 from kernelllm.core import gpus
 from kernelllm.core.background import TORCH
 from kernelllm.core.gpus import Gpu
+from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Floor, Problem
 from kernelllm.judge.timing import device_rates
 from kernelllm.problems.fake_mode import fake_mode
@@ -115,6 +116,7 @@ def count(instance: Instance, *, on_meta: bool = False) -> Counted:
             stack.enter_context(torch.device("meta"))
         else:
             stack.enter_context(fake_mode())
+            stack.enter_context(quiet_thread())
         model = instance.model(0)
         inputs = instance.inputs(0)
         tensors = [t for t in tree_flatten(inputs)[0] if isinstance(t, torch.Tensor)]
