@@ -276,3 +276,27 @@ def test_experts_without_tokens_have_gradients() -> None:
 def test_what_a_question_decides_besides_is_not_taken_for_granted(question: str) -> None:
     with pytest.raises(CaptureError, match="decide what it does"):
         captured(DECIDES % question, Options(backward=True))
+
+
+SPLIT = """
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.count, self.gate = count, nn.Linear(width, count)
+        self.weight = nn.Parameter(torch.randn(count, 12, width) * 0.2)
+    def forward(self, x):
+        score, chosen = self.gate(x).softmax(-1).max(-1)
+        order = chosen.argsort()
+        parts = x[order].split((chosen[:, None] == torch.arange(self.count)).sum(0).tolist())
+        y = torch.cat([F.linear(part, weight) for part, weight in zip(parts, self.weight)])
+        return torch.zeros_like(y).index_add(0, order, y) * score[:, None]
+def get_inputs(): return [torch.randn(24, 16)]
+def get_init_inputs(): return [16, 3]
+"""
+
+
+def test_lengths_of_parts_are_read_at_once(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(SPLIT), 1)
+    verdict = quick.judge(problem(SPLIT), candidate)
+    assert verdict.correct, verdict.message
+    assert (candidate.source.count(".tolist()"), candidate.source.count(".item()")) == (1, 0)

@@ -224,6 +224,19 @@ def _counted(name: str, value: ast.expr, sizes: SizeNames, program: HostProgram)
             program.members[ast.unparse(member)] = held
             yield Assign(held, member)
             read: ast.expr = ast.Call(ast.Attribute(ast.Name(held, ast.Load()), "size", ast.Load()), [dim], [])
+        case ast.Call(func=ast.Attribute(value=ast.Call(args=[ast.Name(id=base), *view]) as one, attr="item")) if (
+            _holds_integers(base, program)
+        ):
+            known, held = program.tensors[program.base(base)], f"{base}_{'read' if len(view) < 3 else ast.unparse(view[2])}"
+            if len(known.shape) == 1 and is_contiguous(known) and all(isinstance(v, ast.Constant) for v in view[2:]):
+                held, place = f"{base}_numbers", view[2] if len(view) > 2 else ast.Constant(0)
+                before = program.items[-1] if program.items else None
+                if not isinstance(before, Assign) or not ast.unparse(before.value).startswith(f"{held}["):  # one copy for all of them
+                    yield Assign(held, ast.Call(ast.Attribute(ast.Name(base, ast.Load()), "tolist", ast.Load()), [], []))
+                read = ast.Subscript(ast.Name(held, ast.Load()), place, ast.Load())
+            else:
+                yield Assign(held, one)
+                read = ast.Call(ast.Attribute(ast.Name(held, ast.Load()), "item", ast.Load()), [], [])
         case ast.Call(func=ast.Attribute(value=ast.Name(id=base), attr="size")):
             read = value
         case ast.Call(func=ast.Attribute(value=ast.Name(id=base), attr="item"), args=[]) if _holds_integers(base, program):

@@ -238,7 +238,8 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         elements = _Current.bounds.element_indices(index, ptrs.data, kind)
         if _Current.bounds.written:
             _Current.bounds.read_back(index, kind, elements, lanes)
-        data = _Current.bounds.view(index, kind).take(elements, mode="clip")
+        view = _Current.bounds.view(index, kind)
+        data = view.take(elements, mode="clip") if view.size else np.zeros_like(elements, dtype=kind)  # of nothing, no lane is read
         if partly:
             data = np.where(lanes, data, other.data.astype(kind, copy=False))
         return ti.TensorHandle(data, element)
