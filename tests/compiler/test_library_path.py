@@ -448,6 +448,33 @@ def test_attention_under_a_bias_is_a_template_whose_result_needs_no_copy() -> No
     assert "attended.transpose(1, 2).view(" in path
 
 
+ROTATED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+    def forward(self, x, k, v, cos, sin):
+        q = self.q(x).view(batch, steps, heads, 64).transpose(1, 2)
+        first, second = q.chunk(2, -1)
+        q = q * cos + torch.cat((-second, first), -1) * sin
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(batch, steps, -1))
+batch, heads, steps = 2, 4, 48
+def get_inputs():
+    rest = [torch.rand(steps, 64), torch.rand(steps, 64)]
+    return [torch.rand(batch, steps, 256), torch.rand(batch, heads, steps, 64), torch.rand(batch, heads, steps, 64), *rest]
+def get_init_inputs(): return [256]
+"""
+
+
+def test_a_query_is_in_the_order_in_which_attention_s_result_is_read(hybrid: Judge) -> None:
+    candidate = Candidate(source=compiled(problem(ROTATED), Options(fixed=True)))
+    path = candidate.source.split("def forward_at_known_sizes")[1]
+    assert path.count("_kernel[") == 1  # the rotation, and no copy in front of the product
+    verdict = hybrid.judge(problem(ROTATED), candidate)
+    assert verdict.correct, verdict.message
+
+
 HANDED_ON = """
 class Model(nn.Module):
     def __init__(self, width):

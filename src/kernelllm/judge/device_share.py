@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -91,6 +93,10 @@ def share_device(device: str, wanted_bytes: int | None) -> Iterator[DeviceShare]
     with MemoryReservation(memory, memory.total if wanted_bytes is None else wanted_bytes) as reservation, DeviceLock(key) as lock:
         try:
             yield DeviceShare(lock, reservation)
+        except BaseException as error:  # its frames hold tensors, and whoever gets the reservation next needs their memory
+            traceback.clear_frames(error.__traceback__)
+            gc.collect()
+            raise
         finally:
             if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _KEPT_BYTES:
                 torch.cuda.empty_cache()  # other processes see only what is given back

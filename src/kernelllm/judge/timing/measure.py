@@ -47,9 +47,15 @@ _TIMED_FLUSHES = 8
 """Flushes that are timed to know what one takes."""
 _TIMED_CYCLES = 1_000_000
 """Cycles of the device's clock that are timed to know how fast it runs."""
-_SEED = 42
+_SEED, _POLL_S = 42, 0.02
 _FRESH_COPIES = 3
 """Copies of the inputs for which there must be memory where new ones are drawn once the candidate is timed."""
+
+
+_TO_COMPARE = 6
+"""Comparing outputs takes so many times the memory of the inputs: copies, a run of the reference, its results in float64."""
+_ENDS_S = 10.0
+"""Seconds within which a worker that was ended has given back the GPU's memory."""
 
 
 @dataclass
@@ -116,7 +122,8 @@ def measure(
     found.findings += seen.findings
     share.acquire_shared()
     after_timing()
-    process.cut()  # it ends while the rest is done
+    process.cut()  # it ends while the rest is done, but for where that needs its memory
+    _wait_for_memory(_TO_COMPARE * reference.bytes)
     found.timing = rounds.timing_of(measured, candidate.name, gpu_name, light, lambda name: settle or method.lead.held_up(name))
     found.findings += _doubts(measured, method.lead)
     found.findings += _output_findings(candidate, reference, rules, sets)
@@ -163,6 +170,15 @@ def _free_memory() -> None:
     free, total = torch.cuda.mem_get_info()
     if free < 0.4 * total:
         torch.cuda.empty_cache()
+
+
+def _wait_for_memory(wanted: int) -> None:
+    """Return once so many bytes of the GPU's memory are free, or its worker must have ended."""
+    deadline = time.monotonic() + _ENDS_S
+    if torch.cuda.mem_get_info()[0] < wanted:
+        torch.cuda.empty_cache()
+    while torch.cuda.mem_get_info()[0] < min(wanted, 0.6 * torch.cuda.mem_get_info()[1]) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 def _output_findings(candidate: TimedCandidate, reference: Reference, rules: Rules, sets: list[list[Any]]) -> list[Finding]:
