@@ -300,3 +300,30 @@ def test_lengths_of_parts_are_read_at_once(quick: Judge) -> None:
     verdict = quick.judge(problem(SPLIT), candidate)
     assert verdict.correct, verdict.message
     assert (candidate.source.count(".tolist()"), candidate.source.count(".item()")) == (1, 0)
+
+ROWS = """
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.gate = nn.Linear(width, count)
+        self.experts = nn.ModuleList(nn.Linear(width, width) for _ in range(count))
+    def forward(self, x):
+        score, chosen = self.gate(x).softmax(-1).max(-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            (rows,) = torch.where(chosen == number)
+            if {question}:
+                continue
+            out.index_add_(0, rows, expert(x[rows]) * score[rows, None])
+        return out
+def get_inputs(): return [torch.randn(6, 16)]
+def get_init_inputs(): return [16, 12]
+"""
+
+
+@pytest.mark.parametrize("question", ["rows.shape[0] == 0", "rows.numel() < 1"])
+def test_an_expert_that_asks_for_its_number_of_rows_is_written_once(question: str, quick: Judge) -> None:
+    asks = problem(ROWS.replace("{question}", question))
+    (candidate,) = Compiler().write(asks, 1)
+    verdict = quick.judge(asks, candidate)  # with fewer tokens than experts
+    assert verdict.correct, verdict.message
