@@ -77,3 +77,21 @@ def test_a_path_for_known_sizes_has_kernels() -> None:
     source = compiled(problem(SORTED), Options(fixed=True, mixed=True))
     assert "sort_kernel[" in source
     assert "forward_at_known_sizes" not in source
+
+
+NORMED = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.whole, self.part = nn.RMSNorm(128), nn.RMSNorm(64)
+    def forward(self, x, y): return self.whole(x), self.part(y[..., :64])
+rows = 24
+def get_inputs(): return [torch.randn(rows, 128), torch.randn(rows, 96)]
+"""
+
+
+def test_a_length_and_a_divisor_of_one_value_are_two_arguments(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(NORMED), 1)
+    assert candidate.source.count("def rms_norm") == 1
+    verdict = quick.judge(problem(NORMED), candidate)
+    assert verdict.correct, verdict.message

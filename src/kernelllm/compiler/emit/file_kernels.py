@@ -147,19 +147,18 @@ def find(cleaned: dict[str, Cleaned], configs: dict[str, LaunchConfig]) -> Merge
 
 
 def _lift(first: Cleaned, members: list[str], numbers: dict[str, list[int | float]], merged: MergedKernels) -> None:
-    columns: dict[tuple[Any, ...], str] = {}
+    columns: dict[str, tuple[int | float, ...]] = {}
+    known: dict[str, str] = {}
     names: dict[int, str] = {}
     for at in range(len(numbers[members[0]])):
         column = tuple(numbers[m][at] for m in members)
-        if len(set(column)) == 1:
-            continue
-        if column not in columns:
-            columns[column] = f"composite_lifted{len(columns)}"
-        names[at] = columns[column]
+        if len(set(column)) > 1:
+            names[at] = known.setdefault(repr(column), f"composite_lifted{len(known)}")  # 64 is a size and 64.0 a number
+            columns[names[at]] = column
     if not names:
         return
     first.body = [_Named(names).visit(s) for s in _numbered(first.body)]
-    for column, name in columns.items():
+    for name, column in columns.items():
         whole = all(isinstance(v, int) for v in column)
         first.facts.types[name], first.facts.axes[name] = ("size" if whole else "number"), frozenset()
         if whole:
@@ -167,7 +166,7 @@ def _lift(first: Cleaned, members: list[str], numbers: dict[str, list[int | floa
         for member, value in zip(members, column, strict=True):
             merged.numbers[member][name] = sympy.Integer(value) if isinstance(value, int) else integers.symbol(repr(value))
     blocks = [p for p in first.params if p.endswith("BLOCK")]
-    first.params = [*(p for p in first.params if p not in blocks), *columns.values(), *blocks]
+    first.params = [*(p for p in first.params if p not in blocks), *columns, *blocks]
 
 
 def _is_number(node: ast.Constant) -> bool:
