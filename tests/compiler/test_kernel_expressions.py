@@ -81,12 +81,14 @@ def test_a_path_for_known_sizes_has_kernels() -> None:
 
 NORMED = """
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.whole, self.part = nn.RMSNorm(128), nn.RMSNorm(64)
-    def forward(self, x, y): return self.whole(x), self.part(y[..., :64])
+        self.a, self.b = nn.Linear(width, 512, bias=False), nn.Linear(width, 288, bias=False)
+        self.whole, self.part = nn.RMSNorm(512), nn.RMSNorm(256)
+    def forward(self, x): return self.whole(self.a(x)), self.part(self.b(x)[..., :256])
 rows = 24
-def get_inputs(): return [torch.randn(rows, 128), torch.randn(rows, 96)]
+def get_inputs(): return [torch.randn(rows, 16)]
+def get_init_inputs(): return [16]
 """
 
 
