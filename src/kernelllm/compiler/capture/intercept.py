@@ -25,7 +25,7 @@ from kernelllm.compiler.capture import (
     branches,
     linear_algebra,
     plain_rules,
-    presence,
+    row_questions,
     selection_rules,
     special_functions,
     symbols,
@@ -336,14 +336,6 @@ def _truth(plain: Callable[..., bool]) -> Callable[[torch.Tensor], bool]:
     return truth
 
 
-def _rows_first(plain: Callable[..., bool]) -> Callable[[torch.SymBool], bool]:
-    def truth(question: torch.SymBool) -> bool:
-        found = presence.of_rows(question)
-        return plain(question) if found is None else found
-
-    return truth
-
-
 def _off_gpu(value: Any) -> Any:
     """The CPU in place of a CUDA device. Tracing needs no GPU; the graph is moved to one later."""
     if isinstance(value, torch.device) and value.type == "cuda":
@@ -398,7 +390,7 @@ def real_factories() -> Iterator[None]:
         patch(stack, torch, "allclose", branches.all_close)
         for kind in (torch.Tensor, FunctionalTensor):
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
-        patch(stack, torch.SymBool, "__bool__", _rows_first(torch.SymBool.__bool__))
+        row_questions.answer(stack)
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import sympy
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import Graph, Node
@@ -28,10 +27,6 @@ _ANSWERS: dict[Any, tuple[int, bool]] = {
     aten.eq: (0, False), aten.ne: (0, True), aten.gt: (0, True), aten.ge: (1, True), aten.lt: (1, False), aten.le: (0, False),
 }  # fmt: skip
 """Comparisons of a count: with which number, and what they give where there is something."""
-_OF_SIZES: dict[Any, tuple[int, bool]] = {
-    sympy.Eq: (0, False), sympy.Ne: (0, True), sympy.Gt: (0, True), sympy.Ge: (1, True), sympy.Lt: (1, False), sympy.Le: (0, False),
-}  # fmt: skip
-_TURNED = {sympy.Gt: sympy.Lt, sympy.Ge: sympy.Le, sympy.Lt: sympy.Gt, sympy.Le: sympy.Ge}
 
 
 def asked(tensor: torch.Tensor) -> tuple[bool, str] | None:
@@ -40,21 +35,6 @@ def asked(tensor: torch.Tensor) -> tuple[bool, str] | None:
     held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
     slot: Any = get_proxy_slot(held, mode.tracer, None) if mode is not None else None
     return None if slot is None else _answer(slot.proxy.node)
-
-
-def of_rows(question: torch.SymBool) -> bool | None:
-    """What a question for the number of rows that were found (``if top_x.shape[0] == 0:``) gives where there are some; None where it asks
-    for anything else. The module has their positions."""
-    env, asks = getattr(question.node, "shape_env", None), getattr(question.node, "expr", None)
-    kind = getattr(asks, "func", None)
-    if env is None or asks is None or kind not in _OF_SIZES:
-        return None
-    count, number = asks.args
-    if count.is_Integer:
-        count, number, kind = number, count, _TURNED.get(kind, kind)
-    found = count.free_symbols and count.free_symbols <= env.size_like and (count.is_Symbol or count.is_Mul)
-    wanted, answer = _OF_SIZES[kind]
-    return answer if found and number == wanted else None
 
 
 def looked_up(graph: Graph, wanted: set[str]) -> bool:
