@@ -28,7 +28,7 @@ LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25, conditioned=Fals
 _ELEMENTS, _FLOPS = 2**25, 8_000_000_000
 """Elements of all inputs at the original size, and FLOPs of one run of the reference there: a CPU takes a fraction of a second."""
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
-_SECONDS = 1.6
+_SECONDS = 3.2
 """Seconds of its process's time for the candidate's run."""
 _CONFIGURATIONS = 6
 """Runs of a candidate some of whose configurations pruning leaves only here."""

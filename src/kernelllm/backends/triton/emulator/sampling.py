@@ -26,6 +26,10 @@ _KEPT = 2048
 """Elements of one store of a group of programs that are looked at."""
 _MIDDLE = 6
 """Programs at random places that run beside the first and the last."""
+_LAUNCHES = 8
+"""A launch has this part of a run's time."""
+_FIRST = 5
+"""Shares of a launch's time that one program may take: a first one includes what is made ready for all, on a slow machine too."""
 Storages = dict[int, Any]
 
 
@@ -35,7 +39,7 @@ class Sampling(SampledLaunches):
     active: Sampling | None = None
 
     def __init__(self, seed: int, seconds: float) -> None:
-        self._random, self._end, self._launch_seconds = random.Random(seed), process_time() + seconds, seconds / 4
+        self._random, self._end, self._launch_seconds = random.Random(seed), process_time() + seconds, seconds / _LAUNCHES
         self._missing: Storages = {}
         """Memory that lacks something, by address; held, so that no other gets the address."""
         self._written: dict[int, tuple[int, list[Any]]] = {}
@@ -110,7 +114,7 @@ class Sampling(SampledLaunches):
 
     def loads(self, start: int) -> None:
         """A program reads from the memory at this address; -1: from several."""
-        if process_time() > self._begun + 2 * self._launch_seconds:
+        if process_time() > self._begun + _FIRST * self._launch_seconds:
             raise Stopped
         self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self._storages)
 
