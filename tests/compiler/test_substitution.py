@@ -43,7 +43,22 @@ def test_rows_that_are_put_into_each_other_are_a_system(form: str) -> None:
     made, body = FORMS[form]
     old = problem(MODEL.format(made=made, body=body))
     new = with_systems(old).source
-    assert f"a.copy_(_forward_substituted(a, {-1 if form == 'a difference' else 1}, {form != 'full above'}))" in new
+    assert f"a.copy_(_forward_substituted(a, {-1 if form == 'a difference' else 1}, {form != 'full above'}, n))" in new
+    torch.testing.assert_close(run(new), run(old.source))
+
+
+def test_of_a_larger_matrix_the_rows_that_the_loop_reaches_alone() -> None:
+    old = problem(MODEL.format(made=MASKED, body=SPLIT).replace("range(1, n)", "range(1, n - 2)"))
+    new = with_systems(old).source
+    assert "_forward_substituted(a, 1, True, n - 2)" in new
+    torch.testing.assert_close(run(new), run(old.source))
+
+
+def test_a_matrix_whose_other_dimensions_are_named_one_by_one() -> None:
+    named = SPLIT.replace("a[..., ", "a[:, :, ")
+    old = problem(MODEL.format(made=MASKED, body=named))
+    new = with_systems(old).source
+    assert "_forward_substituted(a, 1, True, n)" in new
     torch.testing.assert_close(run(new), run(old.source))
 
 

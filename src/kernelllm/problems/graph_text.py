@@ -16,6 +16,7 @@ from torch import fx
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.problems import attention_gradients, masked_attention
+from kernelllm.problems.rolled_loops import rolled
 
 LISTED = 10_000
 """Most values that are written one by one."""
@@ -91,7 +92,8 @@ class GraphText:
             elif node.users or not _pure(node):
                 text = self._call(node)
                 found.append(f"{self._name(node)} = {text}" if node.users else text)
-        return found
+        shapes = {self._name(n): noted(n).shape for n in self.graph.nodes if isinstance(noted(n), torch.Tensor)}
+        return rolled(found, shapes)
 
     def _safe(self, name: str) -> str:
         return f"{name}_" if name in _TAKEN else name

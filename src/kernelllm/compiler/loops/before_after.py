@@ -66,8 +66,14 @@ def computes(node: ast.AST, sizes: set[str]) -> bool:
 
 
 def _plain(statements: list[ast.stmt]) -> bool:
-    return all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return) and not any(isinstance(n, ast.Lambda | ast.Yield | ast.NamedExpr)
-               for n in ast.walk(s)) for s in statements)  # fmt: skip
+    odd = any(isinstance(n, ast.Lambda | ast.Yield | ast.NamedExpr) for s in statements for n in ast.walk(s))
+    return not odd and all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return) or _copies(s) for s in statements)
+
+
+def _copies(statement: ast.stmt) -> bool:
+    """``x.copy_(...)``."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "copy_"
 
 
 def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:

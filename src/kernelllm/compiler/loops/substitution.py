@@ -19,7 +19,13 @@ from kernelllm.core.types import Problem
 
 _SOLVED = "_forward_substituted"
 _SOURCE = f"""
-def {_SOLVED}(a, sign, empty_above):
+def {_SOLVED}(a, sign, empty_above, rows):
+    if a.shape[-2] != rows or a.shape[-1] != rows:
+        if a.shape[-2] < rows or a.shape[-1] < rows:
+            raise IndexError("the loop goes beyond the matrix")
+        whole = a.clone()
+        whole[..., :rows, :rows] = {_SOLVED}(a[..., :rows, :rows], sign, empty_above, rows)
+        return whole
     exact = a if a.dtype in (torch.float32, torch.float64) else a.float()
     lower = right = exact.tril(-1)
     if not empty_above:
@@ -31,6 +37,8 @@ def {_SOLVED}(a, sign, empty_above):
 _KNOWN = {"torch", "F"}
 _SIDE = 7
 """Of the matrix that a loop is tried on."""
+_BATCHES = ((2, 3), (2, 1, 3), (3,), (), (2, 1, 1, 3))
+"""Other dimensions of it: a loop may name them one by one."""
 
 
 def with_systems(problem: Problem) -> Problem:
@@ -58,10 +66,8 @@ def _replaced(function: ast.FunctionDef) -> bool:
             if sign is None:
                 continue
             rows = ast.unparse(loop.iter.args[-1])  # type: ignore[attr-defined]
-            solved = f"{matrix}.copy_({_SOLVED}({matrix}, {sign}, {_empty_above(function, block[:at], matrix)}))"
-            chosen: Any = syntax_tree(f"if {matrix}.shape[-2] == {rows} and {matrix}.shape[-1] == {rows}:\n    {solved}").body[0]
-            chosen.orelse = [loop]
-            block[at] = chosen
+            solved = f"{_SOLVED}({matrix}, {sign}, {_empty_above(function, block[:at], matrix)}, {rows})"
+            block[at] = syntax_tree(f"{matrix}.copy_({solved})").body[0]
             done = True
     return done
 
@@ -134,16 +140,19 @@ def _sign(loop: ast.For, matrix: str) -> int | None:
     tried.body = [same, *syntax_tree(f"return {matrix}").body]
     text = ast.unparse(ast.fix_missing_locations(ast.Module([tried], [])))
     scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
-    given = torch.randn(2, 3, _SIDE, _SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    try:
-        exec(compile(text, "<loop>", "exec"), scope)
-        with torch.no_grad():
-            made = scope["run"](given.clone(), _SIDE)
-            solved: dict[str, Any] = {"torch": torch}
-            exec(_SOURCE, solved)
-            return next((s for s in (1, -1) if torch.allclose(made, solved[_SOLVED](given, s, False), rtol=1e-8, atol=1e-10)), None)
-    except Exception:  # noqa: BLE001 - the loop was meant for other tensors
-        return None
+    exec(_SOURCE, scope)
+    for batch in _BATCHES:
+        given = torch.randn(*batch, _SIDE, _SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        try:
+            exec(compile(text, "<loop>", "exec"), scope)
+            with torch.no_grad():
+                made = scope["run"](given.clone(), _SIDE)
+                for sign in (1, -1):
+                    if torch.allclose(made, scope[_SOLVED](given, sign, False, _SIDE), rtol=1e-8, atol=1e-10):
+                        return sign
+        except Exception:  # noqa: BLE001 - the loop was meant for other tensors
+            continue
+    return None
 
 
 __all__ = ["with_systems"]
