@@ -251,20 +251,48 @@ def get_inputs(): return [torch.randn(batch, length, width), torch.randint(1, le
 def get_init_inputs(): return []
 """
 
+OF_A_GRAPH = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(256, 256) / 16)
+    def forward(self, x):
+        if x.dtype != torch.float32:
+            raise ValueError("This is what the module does in float32")
+        linear = torch.ops.aten.linear.default(x, self.weight)
+        exp = torch.ops.aten.exp.default(linear)
+        add_1 = torch.zeros([x.shape[0], 256], dtype=torch.float32, device=x.device)
+        add_1_steps = []
+        for i in range(exp.shape[1]):
+            select = exp[:, i]
+            mul_1 = add_1 * 0.5
+            add_1 = mul_1 + select
+            add_1_steps.append(add_1)
+        stack = torch.stack(add_1_steps, 1)
+        return torch.ops.aten.tanh.default(stack)
+batch, length = 3, 7
+def get_inputs(): return [torch.randn(batch, length, 256)]
+def get_init_inputs(): return []
+"""
+"""Checks first, operators by their full names, and rows of whole blocks: kernels need no masks."""
+
 
 @pytest.mark.parametrize(("text", "methods"), [
+    (OF_A_GRAPH, {"step", "begin", "finish", "forward"}),
     (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
     (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),
     (STABILISED, {"step", "forward"}), (PADDED, {"step", "begin", "forward"}),
-], ids=["cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",
+], ids=["of a graph", "cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",
         "set again", "stabilised", "padded"])  # fmt: skip
 def test_a_loop_stays_one_and_is_right_at_every_length(text: str, methods: set[str], quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert set(re.findall(r"^    def ([a-z]+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)) == methods
     assert "Holds parameters" not in candidate.source.partition("class ModelNew")[2]
-    if text in (SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS, SET_AGAIN, STABILISED):  # one kernel with the loop inside
+    if text in (OF_A_GRAPH, SCANNED, OTHER_FORMS, ZIPPED, DELTA_RULE, GATED_HEADS, SET_AGAIN, STABILISED):  # the loop is inside the kernel
         assert "for _ in tl.range(0, steps" in candidate.source
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message

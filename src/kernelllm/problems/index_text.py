@@ -11,13 +11,13 @@ from kernelllm.core.text import syntax_tree
 
 SELECT = "torch.ops.aten.select.int"
 _SLICE, _COPY = "torch.ops.aten.slice.Tensor", "torch.ops.aten.copy_.default"
-_MADE = re.compile(r"torch\.ops\.aten\.((?:zeros|ones|empty|full)(?:_like)?)\.(?:default|memory_format)\(")
+_SAME = re.compile(r"torch\.ops\.aten\.((?:zeros|ones|empty|full)(?:_like)?|stack|cat)\.(?:default|memory_format)\(")
 _END = 2**63 - 1
 
 
-def with_plain_constructors(lines: list[str]) -> list[str]:
-    """``torch.zeros(...)`` for ATen's operator of that name; they have the same arguments."""
-    return [_MADE.sub(r"torch.\1(", line) for line in lines]
+def with_plain_names(lines: list[str]) -> list[str]:
+    """``torch.zeros(...)`` for ATen's operator of that name, also where tensors are joined; they have the same arguments."""
+    return [_SAME.sub(r"torch.\1(", line) for line in lines]
 
 
 @dataclass
@@ -100,4 +100,4 @@ def _without_unread(lines: list[str], kept: set[str]) -> list[str]:
     return found[::-1]
 
 
-__all__ = ["SELECT", "with_indices", "with_plain_constructors"]
+__all__ = ["SELECT", "with_indices", "with_plain_names"]

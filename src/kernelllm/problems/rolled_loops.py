@@ -34,7 +34,7 @@ def rolled(lines: list[str], shapes: Shapes) -> list[str]:
     found = False
     while loop := _first_loop(body, shapes):
         body, found = loop, True
-    return index_text.with_plain_constructors([text for line in body for text in line.lines]) if found else lines
+    return index_text.with_plain_names([text for line in body for text in line.lines]) if found else lines
 
 
 def _first_loop(body: list[TextLine], shapes: Shapes) -> list[TextLine] | None:

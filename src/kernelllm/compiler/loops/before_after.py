@@ -76,16 +76,23 @@ def _copies(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "copy_"
 
 
+def _refuses(statement: ast.stmt) -> bool:
+    """``if self.training: raise ...``."""
+    return isinstance(statement, ast.If) and not statement.orelse and all(isinstance(s, ast.Raise) for s in statement.body)
+
+
 def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
-    kept = [s for s in found.before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes | lists]
-    work = [s for s in found.before if s not in kept]
-    if not _plain(found.before) or not any(computes(s, sizes) for s in work):
+    first = next((at for at, s in enumerate(found.before) if not _refuses(s)), len(found.before))
+    checks, before = found.before[:first], found.before[first:]
+    kept = [s for s in before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes | lists]
+    work = [s for s in before if s not in kept]
+    if not _plain(before) or not any(computes(s, sizes) for s in work):
         return
     for statement in kept:  # these statements move behind the call
-        later = found.before[found.before.index(statement) + 1 :]
+        later = before[before.index(statement) + 1 :]
         if any(names(statement) & set(stored(s)) for s in later if s in work):
             return
-    body = [s for s in found.before if not set(stored(s)) & lists]
+    body = [s for s in before if not set(stored(s)) & lists]
     if any(names(s) & lists for s in body):
         return
     wanted = set().union(*(names(s) for s in (loop, *found.after, *kept)))
@@ -95,7 +102,7 @@ def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str],
         return
     found.methods[BEGIN] = _method(BEGIN, inputs, [*body, *syntax_tree(f"return ({', '.join(results)},)").body])
     found.entries[BEGIN] = syntax_tree(f"return [{', '.join(inputs)}]").body
-    found.before = [*syntax_tree(f"{', '.join(results)}, = self.{BEGIN}({', '.join(inputs)})").body, *kept]
+    found.before = [*checks, *syntax_tree(f"{', '.join(results)}, = self.{BEGIN}({', '.join(inputs)})").body, *kept]
 
 
 def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: ast.For, sizes: set[str], lists: set[str]) -> None:

@@ -180,7 +180,7 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
             if given[pointer] in step.listed:
                 inside.append(statement)
             else:
-                after.append(syntax_tree(f"tl.store({pointer} + {place}, 0, {ast.unparse(call.args[2])})").body[0])
+                after.append(syntax_tree(f"tl.store({', '.join([f'{pointer} + {place}', '0', *map(ast.unparse, call.args[2:])])})").body[0])
             continue
         need(isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name))
         target = statement.targets[0].id
@@ -238,7 +238,7 @@ def place_of(call: Any, pointer: str) -> str:
 
 def _store(statement: Any) -> tuple[Any, str, str]:
     call = statement.value
-    need(isinstance(call, ast.Call) and ast.unparse(call.func) == "tl.store" and len(call.args) == 3)
+    need(isinstance(call, ast.Call) and ast.unparse(call.func) == "tl.store" and len(call.args) in (2, 3))
     pointer = ast.unparse(call.args[0].left)
     return call, pointer, place_of(call, pointer)
 
