@@ -127,7 +127,7 @@ class CompileBeside:
     """The compile of one candidate in a thread beside its trials. A context manager: it ends the compile where the trials raise."""
 
     def __init__(self, context: JudgeContext, problem: Problem, candidate: Candidate, references: Sequence[Reference]) -> None:
-        self._context, self._candidate, self._references = context, candidate, references
+        self._context, self._problem, self._candidate, self._references = context, problem, candidate, references
         self._compile = TargetCompile(context, candidate)
         waiting = [(jobs(problem, references), as_first_trial(problem, candidate, references[0]))]
         # taken out by the thread: an executor may hold what it was given for a moment after the result is known
@@ -160,14 +160,13 @@ class CompileBeside:
 
     def contradictions(self, interpreted: Sequence[str]) -> list[Finding]:
         """Where the compile's launches are not those of the first trial on the same inputs (``interpreted``). After :meth:`result`."""
-        compiled = self._compile.launches
-        if compiled is None or self._failed or not interpreted:
+        if self._failed or not interpreted or (found := _first_other(self._compile.launches, interpreted)) is None:
             return []
-        ours, theirs = compiled.launches, interpreted[: len(compiled.launches)] if compiled.cut else interpreted
-        if tuple(ours) == tuple(theirs):
+        again = TargetCompile(self._context, self._candidate)  # of what the file keeps for all models, this process made nothing before
+        again.run([], as_first_trial(self._problem, self._candidate, self._references[0]))
+        if again.launches is not None and (found := _first_other(again.launches, interpreted)) is None:
             return []
-        pairs = zip_longest(theirs, ours, fillvalue="nothing")
-        was, now = next(pair for pair in pairs if pair[0] != pair[1])
+        was, now = found
         text = f"On the same inputs the candidate ran {was} in the interpreter, and {now} where kernels are compiled for a GPU."
         return [Finding(check="other_launches", message=text)]
 
@@ -190,6 +189,15 @@ class CompileBeside:
     def unwritten(self) -> str:
         """What no kernel can have written of an output at the original sizes. After :meth:`result`."""
         return self._compile.unwritten
+
+
+def _first_other(compiled: p.Compiled | None, interpreted: Sequence[str]) -> tuple[str, str] | None:
+    """The first launch in the interpreter that is another where kernels are compiled, and that one; None where there is none."""
+    if compiled is None:
+        return None
+    theirs = interpreted[: len(compiled.launches)] if compiled.cut else interpreted
+    pairs = zip_longest(theirs, compiled.launches, fillvalue="nothing")
+    return next((pair for pair in pairs if pair[0] != pair[1]), None)
 
 
 def _patience_s(failure: CandidateFailure | None) -> float | None:
@@ -223,7 +231,10 @@ class TargetCompile:
                 self._process.cut()
 
     def run(self, wanted: Sequence[Job], trial: Job | None = None) -> tuple[CompiledKernel, ...]:
-        """Rows of the first job that works; of what was launched until then where none does. Then ``launches``, of ``trial``."""
+        """Rows of the first job that works; of what was launched until then where none does. Then ``launches``, of ``trial``: of that alone
+        where nothing else is wanted."""
+        if not wanted and trial is not None:
+            self._list_alone(trial)
         best: tuple[CompiledKernel, ...] = ()
         for job in wanted:
             try:
@@ -266,6 +277,13 @@ class TargetCompile:
             finally:
                 with self._lock:
                     self._process = None
+
+    def _list_alone(self, trial: Job) -> None:
+        try:
+            with self._context.workers.start_compile(self._candidate, self._deadline - time.monotonic()) as process:
+                self._list_launches(process, trial)
+        except KernelLLMError as error:
+            _LOG.warning("No worker could be started to list launches: %s", error)
 
     def _list_launches(self, process: CandidateProcess, trial: Job) -> None:
         try:
