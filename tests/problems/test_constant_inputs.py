@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelllm.problems.inputs import constants, others, replaced
+from kernelllm.problems.constant_inputs import constants, others, replaced
 
 
 def test_what_is_the_same_in_two_draws_is_found() -> None:

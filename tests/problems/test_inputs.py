@@ -141,3 +141,12 @@ def test_labels_are_told_in_eight_bits_too() -> None:
     numbers = torch.tensor([0.5, 1.0, 2.0, -3.0]).to(torch.float8_e4m3fn)
     assert not holds_labels(numbers)
     assert holds_labels(numbers[1:])
+
+
+def test_of_whole_numbers_a_few_change_places_within_their_rows() -> None:
+    indices, offsets = torch.randint(0, 99, (4, 600)), torch.arange(0, 900, 3)
+    made = variant([indices, offsets], "touched", 1)
+    assert made is not None
+    assert torch.equal(made[1], offsets)
+    assert torch.equal(made[0].sort(-1).values, indices.sort(-1).values)
+    assert 0 < int((made[0] != indices).sum()) <= 4 * 3

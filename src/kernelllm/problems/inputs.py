@@ -7,7 +7,7 @@ read off the input itself: probabilities stay probabilities, labels stay labels,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.problems.nested import mapped
@@ -15,10 +15,6 @@ from kernelllm.problems.nested import mapped
 if TYPE_CHECKING:
     import torch
 
-Path = tuple[Any, ...]
-"""Where an input lies: its position, then keys and positions in what it holds."""
-_UP, _DOWN, _FOR_ZERO = 1.37, 0.73, 0.5
-_MOSTLY = 0.9
 KINDS = ("normal", "uniform", "large", "tiny", "negative", "zeros")
 LARGE, TINY = 50.0, 1e-3
 TOUCHED = 256
@@ -53,9 +49,10 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone. It leaves out ``steps``,
     few different values that are quarters, zero of either sign among them, ``blank``, where all at one index of each dimension is zero,
     and ``far`` (normal around :data:`FAR`), for which half precision is too coarse.
-    Integer, boolean and complex tensors, tensors of one element, non-tensors, and floating-point tensors that hold labels (different
-    whole numbers only) stay as drawn: indices stay in range. Probabilities, symmetry, zeros by pattern, order, unit length and
-    values that are kept away from zero stay what they are. Nothing says that the reference is defined for these values: callers
+    Integer and boolean tensors (but for ``touched``, which turns a few around within their rows), complex ones, tensors of one element,
+    non-tensors, and floating-point tensors that hold labels (different whole numbers only) stay as drawn: indices stay in range.
+    Probabilities, symmetry, zeros by pattern, order, unit length and values that are kept away from zero stay what they are. Nothing
+    says that the reference is defined for these values: callers
     skip a kind whose reference output is not finite.
     """
     changed: list[bool] = []
@@ -63,7 +60,8 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
 
     def vary(value: torch.Tensor) -> torch.Tensor:
         if id(value) not in seen:  # the same tensor passed twice stays the same tensor
-            new = _tensor(value, kind, seed + 7919 * len(seen)) if value.is_floating_point() and value.numel() > 1 else None
+            change = _tensor if value.is_floating_point() else _turned
+            new = change(value, kind, seed + 7919 * len(seen)) if value.numel() > 1 else None
             if new is not None:
                 changed.append(True)
             seen[id(value)] = value.clone() if new is None else new
@@ -97,6 +95,27 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
                 return None if made is None else torch.empty_like(x).copy_(made)
         made = _free(x, kind, seed)
         return made if made.stride() == x.stride() else torch.empty_like(x).copy_(made)
+
+
+def _turned(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
+    """Whole numbers or booleans of which a few of each row changed places. All stay what the problem drew. None where they are in order,
+    and on a GPU, where a position outside of its dimension ends all work of the process."""
+    import torch
+
+    may = x.dim() and kind == "touched" and not x.is_complex() and x.device.type == "cpu"
+    rows = x.reshape(-1, x.shape[-1]).clone() if may else None
+    if rows is None or rows.shape[-1] < 2 or bool((rows[:, 1:] >= rows[:, :-1]).all()):
+        return None
+    places = torch.randperm(rows.shape[-1], generator=torch.Generator().manual_seed(seed)).to(x.device)
+    places = places[: max(rows.shape[-1] // TOUCHED, 2)]
+    rows[:, places] = rows[:, places.roll(1)]
+    made = rows.view(x.shape)
+    return None if made.equal(x) else torch.empty_like(x).copy_(made)
+
+
+def free(x: torch.Tensor) -> bool:
+    """Whether each number of a tensor may be another one: they do not sum to one, are not sorted, symmetric or kept away from zero."""
+    return _sum_dim(x) is None and not any(holds(x) for holds, _ in _CONSTRAINTS[1:])
 
 
 def _sample(x: torch.Tensor, whole: int = -1) -> torch.Tensor:
@@ -297,95 +316,3 @@ _CONSTRAINTS: tuple[tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor
     (_unit, _keep_unit),
     (_away_from_zero, _keep_away),
 )
-
-
-def constants(first: list[Any], second: list[Any]) -> list[tuple[Path, Any]]:
-    """What is the same in two draws: numbers of Python, and tensors of integers, booleans, labels, infinities or one element.
-
-    Other tensors of floating-point numbers are :func:`kernelllm.problems.inputs.variant`'s.
-    """
-    return list(_constants((), first, second))
-
-
-def _constants(path: Path, first: Any, second: Any) -> Iterator[tuple[Path, Any]]:
-    import torch
-
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple) and len(first) == len(second):
-        for position, pair in enumerate(zip(first, second, strict=True)):
-            yield from _constants((*path, position), *pair)
-    elif isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
-        for key in first:
-            yield from _constants((*path, key), first[key], second[key])
-    elif isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        if _whole(first) and first.shape == second.shape and torch.equal(first, second):
-            yield path, first
-    elif isinstance(first, int | float) and type(first) is type(second) and first == second:
-        yield path, first
-
-
-def _whole(x: torch.Tensor) -> bool:
-    """Whether :func:`kernelllm.problems.inputs.variant` leaves such a tensor alone."""
-    import torch
-
-    if x.numel() == 0 or x.is_complex() or (x.element_size() < 2 and x.is_floating_point()):
-        return False
-    return not x.is_floating_point() or x.numel() == 1 or holds_labels(x) or bool(torch.isinf(x).any())
-
-
-def replaced(inputs: Any, changes: Mapping[Path, Any], path: Path = ()) -> Any:
-    """The inputs with other values at some places."""
-    if path in changes:
-        return changes[path]
-    if isinstance(inputs, list):
-        return [replaced(v, changes, (*path, i)) for i, v in enumerate(inputs)]
-    if isinstance(inputs, tuple) and type(inputs) is tuple:
-        return tuple(replaced(v, changes, (*path, i)) for i, v in enumerate(inputs))
-    if isinstance(inputs, dict):
-        return {k: replaced(v, changes, (*path, k)) for k, v in inputs.items()}
-    return inputs
-
-
-def others(value: Any, seed: int) -> list[Any]:
-    """Other values for a constant, the most different first. Whether the problem is defined for them, only the reference can say."""
-    import torch
-
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value + 1, value - 1]
-    if isinstance(value, float):
-        return [] if not math.isfinite(value) else [value * _UP, value * _DOWN] if value else [_FOR_ZERO]
-    if not isinstance(value, torch.Tensor):
-        return []
-    repeated = [size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)]
-    if any(repeated):
-        small = value[tuple(slice(0, 1) if r else slice(None) for r in repeated)]
-        return [other.expand(value.shape) for other in others(small, seed)]
-    made = [] if value.numel() == 0 else _other_tensors(value.detach(), seed)
-    return [torch.empty_like(value).copy_(other) for other in made]
-
-
-def _other_tensors(x: torch.Tensor, seed: int) -> list[torch.Tensor]:
-    import torch
-
-    draw = torch.Generator(device=x.device)
-    draw.manual_seed(seed)
-    if x.numel() == 1:
-        return [torch.full_like(x, other) for other in others(x.item(), seed)]
-    order = torch.randperm(x.shape[-1], generator=draw, device=x.device)
-    if x.dtype is torch.bool:
-        chance = torch.rand(x.shape, generator=draw, device=x.device)
-        return [chance < 1 / 2, chance < _MOSTLY, x[..., order]]
-    if x.is_floating_point():
-        places = torch.randint(x.numel(), x.shape, generator=draw, device=x.device)
-        return [x.flatten()[places], x[..., order]]
-    low, high = (int(t) for t in x.aminmax())
-    if low == high:  # lengths, classes
-        step = torch.randint(0, 2, x.shape, generator=draw, device=x.device, dtype=x.dtype)
-        return [x - step, x + step]
-    drawn = torch.randint(low, high + 1, x.shape, generator=draw, device=x.device, dtype=x.dtype)
-    if x.dim() and bool((x.diff(dim=-1) >= 0).all()):  # offsets: in order, from the first to the last
-        drawn = drawn.sort(dim=-1).values
-        drawn[..., 0], drawn[..., -1] = x[..., 0], x[..., -1]
-        return [drawn, x[..., order]]
-    return [x[..., order], drawn] if len(x.unique()) == x.numel() else [drawn, x[..., order]]

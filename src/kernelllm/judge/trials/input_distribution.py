@@ -5,6 +5,7 @@ A new distribution is a name that :func:`kernelllm.problems.inputs.variant` know
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems import nested
+from kernelllm.problems.bounds import HIGHEST, LOWEST, at_bounds
 from kernelllm.problems.inputs import holds_labels, variant
 
 PROBLEM = "problem"
@@ -39,7 +41,16 @@ NAN, INFINITE = "nan", "infinite"
 """The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
 
+BOUNDS = (LOWEST, HIGHEST)
+"""The problem's own inputs at the bounds of what it draws: see :mod:`kernelllm.problems.bounds`."""
+_WHICH_WINS = re.compile(r"aten\.(scatter|scatter_|index_put|index_put_|index_copy|index_copy_|put|put_)\.")
+"""What writes to positions: where several are the same, nobody says which value stays."""
+
 EXPLANATIONS = {
+    LOWEST: "Right with random values, wrong where whole numbers are all the lowest that the problem draws, masks begin with False, or "
+    "numbers between -1 and 1 reach the lower bound.",
+    HIGHEST: "Right with random values, wrong where whole numbers are all the highest that the problem draws, masks end with False, or "
+    "numbers between -1 and 1 reach the upper bound.",
     REPEATED: "Right at first, wrong when the same inputs came again: something is kept from one call to the next.",
     TOUCHED: "Right before, wrong when the same tensors came with a few other values: results are kept for an input that is known again.",
     NAN: "Right with numbers, wrong where inputs hold NaN, which the reference provides for.",
@@ -75,12 +86,17 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
         return _one_for_all(reference, seed)
     if distribution == CONSTANTS:
         return other_constants.draw(reference, seed)
+    if distribution in BOUNDS:
+        whole_numbers = not any(_WHICH_WINS.match(name) for name in reference.ops)
+        return at_bounds(reference.inputs(seed), reference.inputs(seed + 1), distribution, seed, whole_numbers=whole_numbers)
     if distribution in (NAN, INFINITE) and not (provides_for_nan(reference) and takes_nan(reference)):
         return None
     inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
-    if distribution not in (PROBLEM, REPEATED) and not can_vary(inputs):
+    if distribution not in (PROBLEM, REPEATED, TOUCHED) and not can_vary(inputs):
         return None
     varied = vary(inputs, distribution, seed)
+    if distribution == TOUCHED and varied is inputs:
+        return None
     return _weights_kept(inputs, varied) if reference.problem.origin == OF_TORCH_COMPILE else varied
 
 

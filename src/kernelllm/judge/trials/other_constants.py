@@ -17,7 +17,7 @@ from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.same_computation import same_structure
-from kernelllm.problems.inputs import Path, constants, others, replaced
+from kernelllm.problems.constant_inputs import Path, constants, others, replaced
 
 log = logging.getLogger(__name__)
 _MOST = 16

@@ -16,11 +16,12 @@ from kernelllm.judge.trials.other_states import State, computable, other_state
 from kernelllm.judge.trials.reference import Reference
 
 REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
-TOUCHED = ("touched", "touched_others")
+TOUCHED = ("touched", "touched_others", "touched_buffers")
 OWN = "own"
 """The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
 
 
+_BUFFERS = TOUCHED.index("touched_buffers")
 _FEW = 3
 """So many elements of a tensor change."""
 
@@ -51,14 +52,17 @@ def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -
 
 
 def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
-    """A few elements of every other parameter: others are not even written to. Who keeps something made of parameters must see it."""
+    """A few elements of every other parameter, or of the buffers: others are not even written to. Who keeps something made of them must
+    see it."""
     groups: dict[int, list[str]] = {}
-    for name, parameter in reference.model.named_parameters(remove_duplicate=False):
-        if parameter.is_floating_point() and parameter.itemsize > 1 and parameter.numel():  # 8 bits cannot be computed with
-            groups.setdefault(id(parameter), []).append(name)  # names that share a tensor stay together
+    model = reference.model
+    tensors = model.named_buffers(remove_duplicate=False) if which == _BUFFERS else model.named_parameters(remove_duplicate=False)
+    for name, tensor in tensors:
+        if name in saved and tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() and bool(tensor.isfinite().all()):
+            groups.setdefault(id(tensor), []).append(name)  # 8 bits cannot be computed with; names that share a tensor stay together
     chosen, generator = list(groups.values()), torch.Generator().manual_seed(seed + which)
     made: State = {}
-    for names in chosen[which::2] or chosen:
+    for names in (chosen[which::2] or chosen) if which != _BUFFERS else chosen:
         changed = saved[names[0]].clone(memory_format=torch.contiguous_format)
         flat = changed.view(-1)
         places = torch.randint(flat.numel(), (_FEW,), generator=generator).to(flat.device)
@@ -80,7 +84,7 @@ STATES = {
     **{
         name: ParameterState(
             partial(_touched, which),
-            "Right with the parameters it was built with, wrong after some of them changed in place: something made of them is kept.",
+            "Right with the parameters and buffers it was built with, wrong after some changed in place: something made of them is kept.",
         )
         for which, name in enumerate(TOUCHED)
     },
@@ -109,6 +113,8 @@ class ParameterStates:
             return True
         if STATES[state].all_names:
             return not self._missing
+        if state == TOUCHED[_BUFFERS]:
+            return any(t.is_floating_point() for t in self._shared(self._reference.buffers()).values())
         return bool(self._shared(self._saved))
 
     @contextlib.contextmanager

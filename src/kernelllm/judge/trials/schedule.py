@@ -9,14 +9,27 @@ from itertools import zip_longest
 
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
-from kernelllm.judge.trials.input_distribution import BLANK, CONSTANTS, EQUAL, FAR, HEAVY, INFINITE, NAN, PROBLEM, REPEATED, STEPS, TOUCHED
+from kernelllm.judge.trials.input_distribution import (
+    BLANK,
+    BOUNDS,
+    CONSTANTS,
+    EQUAL,
+    FAR,
+    HEAVY,
+    INFINITE,
+    NAN,
+    PROBLEM,
+    REPEATED,
+    STEPS,
+    TOUCHED,
+)
 from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
 from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
-_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, EQUAL)
+_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, EQUAL, *BOUNDS)
 """At the first size alone."""
 
 

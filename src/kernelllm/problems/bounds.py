@@ -1,0 +1,103 @@
+"""Inputs at the bounds of what a problem draws: whole numbers that are all the lowest or the highest, masks that begin or end with False,
+numbers between -1 and 1 that reach those.
+
+Such values are what the problem may draw any time; a draw of independent random numbers hardly ever has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.problems.inputs import free
+from kernelllm.problems.nested import mapped, tensors
+
+if TYPE_CHECKING:
+    import torch
+
+LOWEST, HIGHEST = "lowest", "highest"
+_UNIT = 1.0
+_SHARE = 1 / 3
+"""Of numbers between -1 and 1, so many are put at the bound."""
+
+
+def at_bounds(first: list[Any], second: list[Any], kind: str, seed: int, *, whole_numbers: bool = True) -> list[Any] | None:
+    """``first`` with its inputs at their lowest or highest values; None where there is nothing to change.
+
+    ``second``: another draw of the same inputs. What both have alike, what is sorted, and whole numbers of which each stands once in its
+    row (permutations, chosen experts) stay. Numbers that are not whole change where nothing else does. ``whole_numbers=False``: those
+    stay as well.
+    """
+    ours, theirs = list(tensors(first)), list(tensors(second))
+    if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
+        return None
+    varying = {id(x): (x, other) for x, other in zip(ours, theirs, strict=True) if x.numel() > 1 and not x.equal(other)}
+    for discrete in (True, False):
+        moved = {
+            key: _moved(x, other, kind, seed + place, discrete=discrete, whole_numbers=whole_numbers)
+            for place, (key, (x, other)) in enumerate(varying.items())
+        }
+        if any(new is not None for new in moved.values()):
+            return _put(first, moved)
+    return None
+
+
+def _put(inputs: list[Any], new: dict[int, torch.Tensor | None]) -> list[Any]:
+    def put(value: torch.Tensor) -> torch.Tensor:
+        other = new.get(id(value))
+        return value if other is None else other
+
+    made: list[Any] = mapped(inputs, put)
+    return made
+
+
+def _moved(x: torch.Tensor, other: torch.Tensor, kind: str, seed: int, *, discrete: bool, whole_numbers: bool) -> torch.Tensor | None:
+    import torch
+
+    if x.dtype is torch.bool:
+        return _padded(x, kind, seed) if discrete else None
+    if x.is_complex() or x.is_floating_point() is discrete or x.element_size() < 2 * (not discrete):
+        return None
+    pair = torch.stack([x.detach(), other.detach()])
+    if discrete:
+        if not whole_numbers or _sorted(pair) or _distinct(pair):
+            return None
+        return torch.full_like(x, int(pair.min() if kind == LOWEST else pair.max()))
+    low, high = float(pair.min()), float(pair.max())
+    if not -_UNIT <= low < high <= _UNIT or not free(x) or bool((pair == pair.round()).all()):
+        return None
+    bound = (-_UNIT if low < 0 else 0.0) if kind == LOWEST else (_UNIT if high > 0 else 0.0)
+    drawn = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).to(x.device)
+    return torch.where(drawn < _SHARE, bound, x.detach())
+
+
+def _padded(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
+    """False at the beginning of each row up to some place, or from some place on: where a mask says what may be seen, something may."""
+    import torch
+
+    dim = next((d for d in reversed(range(x.dim())) if x.shape[d] > 2), None)
+    if dim is None:
+        return None
+    length = x.shape[dim]
+    ends = torch.randint(length // 2, length, [1 if d == dim else n for d, n in enumerate(x.shape)], generator=_generator(seed))
+    places = torch.arange(length).view([length if d == dim else 1 for d in range(x.dim())])
+    seen = places >= ends if kind == LOWEST else places < length - ends
+    return seen.expand(x.shape).to(x.device)
+
+
+def _generator(seed: int) -> torch.Generator:
+    import torch
+
+    return torch.Generator().manual_seed(seed)
+
+
+def _sorted(x: torch.Tensor) -> bool:
+    """Along the last dimension: offsets, or the graph that each node is of."""
+    return x.shape[-1] > 1 and bool((x[..., 1:] >= x[..., :-1]).all())
+
+
+def _distinct(x: torch.Tensor) -> bool:
+    rows = x.sort(dim=-1).values
+    return x.shape[-1] > 1 and bool((rows[..., 1:] != rows[..., :-1]).all())
+
+
+__all__ = ["HIGHEST", "LOWEST", "at_bounds"]
