@@ -302,6 +302,22 @@ def get_init_inputs(): return [Configuration(width)]
 """
 
 
+def test_an_input_whose_size_is_made_of_several_that_nothing_tells_may_have_any_size():
+    source = """
+import torch, torch.nn as nn
+graphs, nodes, edges = 12, 30, 90
+class Model(nn.Module):
+    def forward(self, x, edge):
+        return torch.zeros_like(x).index_add_(0, edge[1], x[edge[0]])
+def get_inputs():
+    return [torch.randn(graphs * nodes, 40), torch.randint(0, graphs * nodes, (2, graphs * (nodes + edges)))]
+def get_init_inputs(): return []
+"""
+    captured = capture(problem(source), Options())
+    assert (captured.way, captured.symbolic) == ("export", True)
+    assert not {"graphs", "nodes", "edges"} & captured.fixed.keys()
+
+
 def test_resized_images_are_computed_in_exports_too():
     body = """
 class Model(nn.Module):

@@ -56,8 +56,10 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     exported = () if options.backward else (torch_export.exported,)  # it exports no gradients
     traced = (fx_trace.symbolic,) if options.trace == "make_fx" or options.backward else ()
     symbolic = (*traced, *exported) if options.symbolic else ()
-    for way in (*symbolic, fx_trace.static):
-        last = way is fx_trace.static
+    ways = [*symbolic, fx_trace.static]
+    while ways:
+        way = ways.pop(0)
+        last = not ways
         try:
             with write_time.limited((1.0 if last else 0.5) * write_time.left()):
                 write_time.check()
@@ -66,6 +68,9 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
                     warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
                     captured = way(problem, options)
                 spent = before - write_time.left()
+                if torch_export.exported in ways and _hides_sizes(captured):
+                    ways.insert(ways.index(torch_export.exported) + 1, way)  # where there is no other way
+                    continue
             with write_time.limited((1.0 if last else 0.8) * write_time.left()):
                 captured.fixed = fixed_constants(captured)
                 one = options.backward or options.library or options.short or not options.any_dtype or spent > LONG
@@ -81,6 +86,16 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
             if options.extern == "forbid" and isinstance(error, CaptureError) and not isinstance(error, write_time.OutOfTime):
                 break  # the operator stays the same in every way
     raise _refusal(problem, failures) from failures[-1]
+
+
+def _hides_sizes(captured: Captured) -> bool:
+    """Whether inputs have sizes made of several of the problem's that cannot be told from them (``graphs * nodes``): those would be fixed.
+    For torch.export such a size is one of its own."""
+    hidden = {size.symbol for size in captured.sizes if not (size.sources or size.expression)}
+    noted = [node.meta.get("val") for node in captured.graph.graph.find_nodes(op="placeholder")]
+    lengths: list[Any] = [n for value in noted if isinstance(value, torch.Tensor) for n in value.shape if isinstance(n, torch.SymInt)]
+    symbols = {str(s) for n in lengths for s in n.node.expr.free_symbols}
+    return bool(hidden & symbols)
 
 
 def _cause(error: Exception, problem: Problem) -> str:
