@@ -18,7 +18,6 @@ _LISTS = ("_foreach_", "_fused_ad", "_fused_sgd")
 """Operators on lists of tensors that belong together, position by position."""
 _PRODUCTS_OF_COMPLEX = 4
 """Products of real numbers in one of complex numbers."""
-
 _WIDE = (torch.float64, torch.int64, torch.complex128)
 
 
@@ -49,7 +48,7 @@ def product_bound(args: Any, kwargs: Any, result: Any) -> int:
     """
     given = [*args, *(value for name, value in kwargs.items() if not name.startswith("out"))]
     sizes = sorted(t.numel() for t in _tensors(given))[-2:]
-    made = max((t.numel() for t in _tensors(result)), default=1)
+    made = max((t.numel() for t in _tensors(result)), default=max(sizes, default=1))
     if any(isinstance(part, torch.ScriptObject) for part in tree_leaves(given)):
         return 2 * max(sizes, default=1) * made
     return 2 * math.isqrt(math.prod(sizes if len(sizes) != 1 else 2 * sizes) * made)
