@@ -16,7 +16,7 @@ from kernelllm.core import verdict_words
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict
-from kernelllm.judge.checks.operator_families import LIGHT, MOVED, coverage
+from kernelllm.judge.checks.operator_families import coverage
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.limits import Ended
 from kernelllm.judge.judge_settings import device_name
@@ -71,7 +71,7 @@ def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
     ran = seen.report.kernels if seen.report else ()
     seen.kernels, lines = verdict.merge_kernels(ran, seen.compiled, context.target)
     if seen.report:
-        ops = {name: seen.report.ops.get(name, 0) / max(seen.trials.observed_runs, 1) for name in (LIGHT, MOVED)}
+        ops = {name: count / max(seen.trials.observed_runs, 1) for name, count in seen.report.ops.items()}
         share = coverage(ops, seen.left_to_torch(), seen.trials.reference_ops, seen.trials.reference_flops)
         launched = any(kernel.launches for kernel in ran)
         seen.coverage = None if share is None else round(share, 4) if launched else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +11,13 @@ from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
 
 from kernelllm.judge.call_traces import CallTraces
-from kernelllm.judge.checks.operator_families import LIGHT, MOVED, ON_THE_HOST, family, free, moves, weight
-from kernelllm.problems.flops import heavy_flops
+from kernelllm.judge.checks.operator_families import LIGHT, MOVED, ON_THE_HOST, UNLISTED, free, moves, operator, unlisted, weight
+from kernelllm.judge.operator_work import composite, heavy_work, light_work, product_bound
 from kernelllm.problems.without_dynamo import OperatorMode
 
 _WHOLE = "whole numbers"
 _SHARE_OF_FLOATS = 16
 """Whole numbers that may go to the host: as many as come in, and one for so many floating-point elements (counts, block tables)."""
-_CONTRACTIONS = ("matmul", "convolution", "attention")
 _TORCHS_OWN = ("aten", "prims", "prim", "rngprims", "debug_mode_ops")
 
 
@@ -44,8 +42,8 @@ class OperatorCounter(OperatorMode):
         return seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        inside = _written_in_python(func, args)
-        if inside is not None:  # an operator of the candidate's own: what it runs is counted in its place
+        inside = _written_in_python(func, args) or composite(func, args, kwargs or {})
+        if inside is not None:  # an operator of the candidate's own, or one made of others: what it runs is counted in its place
             with self:
                 return inside(*args, **(kwargs or {}))
         written = self._traces.written_by(func, args, kwargs or {}) if self._traces is not None else []
@@ -62,30 +60,18 @@ class OperatorCounter(OperatorMode):
             self.ops[name] += 1
             if self._note is not None and not free(name):
                 self._note(name)
-            amount = heavy_flops(func, args, kwargs or {}, result)
-            amount = amount or (_contraction(args, result) if family(name) in _CONTRACTIONS else 0)
-            elements = 0 if amount else weight(name)
-            if moved := _moved(name, args, result):
-                self.ops[MOVED] += moved
-            if elements:
-                each = args[0] if "_foreach_" in name else (args, kwargs, result)
-                sizes = [_values(t) for t in tree_leaves(each) if isinstance(t, torch.Tensor)]
-                self.ops[LIGHT] += elements * (sum(sizes) if "_foreach_" in name else max(sizes, default=0))
-            if amount:
-                self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
+            self._add_work(func, name, args, kwargs or {}, result)
         return result
 
-
-def _values(tensor: torch.Tensor) -> int:
-    """Elements, in units of 32 bits where they are wider: two numbers can be packed into one."""
-    return tensor.numel() * max(1, tensor.itemsize // 4)
-
-
-def _contraction(args: Any, result: Any) -> int:
-    """The FLOPs of an operator of products for which there is no formula: of an (m, k) and a (k, n) matrix, 2 m k n."""
-    sizes = sorted(t.numel() for t in tree_leaves(args) if isinstance(t, torch.Tensor))[-2:]
-    made = max((t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor)), default=0)
-    return 2 * math.isqrt(math.prod(sizes) * made) if len(sizes) == 2 else 0
+    def _add_work(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        if moved := _moved(name, args, result):
+            self.ops[MOVED] += moved
+        if amount := heavy_work(func, args, kwargs, result):
+            self.flops[name.split(".")[1] if name.count(".") > 1 else name] += amount
+        elif weight(name):
+            self.ops[LIGHT] += light_work(name, args, kwargs, result)
+            if unlisted(name):
+                self.ops[UNLISTED + operator(name)] += product_bound(args, kwargs, result)
 
 
 def _moved(name: str, args: Any, result: Any) -> int:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 
+from kernelllm.judge.checks.light_operators import WEIGHTS, known_light, plain
+
 _FREE = frozenset((
     "_assert_async", "_assert_tensor_metadata", "_conj", "_has_compatible_shallow_copy_type", "_local_scalar_dense", "_pin_memory",
     "_record_function_enter_new", "_record_function_exit", "_reshape_alias", "_to_copy", "_to_cpu", "_unsafe_view", "_version", "alias",
@@ -117,19 +119,13 @@ MOVED = "moved"
 """Among the counts of operators: elements that were put elsewhere, where nothing is computed."""
 ON_THE_HOST = "numbers"
 """Among the counts of operators: elements of tensors that became numbers or arrays of Python's, floating-point ones above all."""
+UNLISTED = "unlisted "
+"""Among the counts of operators, with a name behind it: the most FLOPs of an operator that is not known to be light."""
 _WRITES_A_NUMBER = ("fill_", "full", "scalar_tensor", "lift_fresh", "index_put_", "masked_fill_", "new_full", "full_like")
 _LIBRARIES = {"aten", "prims", "mkldnn", "quantized", "onednn", "fbgemm", "xnnpack", "inductor"}
 _OTHERS = {"prim", "profiler", "rngprims", "higher_order", "_c10d_functional", "c10d", "debugprims", "static_runtime", "cuda"}
 HEAVY = {"matmul", "convolution", "attention", "recurrent", "matrix function", "distance", "fourier"}
 """Families whose work is counted in FLOPs."""
-_WEIGHTS = {
-    "norm": 6, "batch norm": 6, "softmax": 5, "log softmax": 5, "logsumexp": 3, "var": 3, "std": 3, "var_mean": 3, "std_mean": 3,
-    "addcmul": 2, "addcdiv": 2, "lerp": 2, "sigmoid": 4, "tanh": 6, "silu": 5, "glu": 5, "gelu": 5, "mish": 10, "softplus": 3,
-    "log_sigmoid_forward": 3, "elu": 3, "selu": 3, "celu": 3, "hardswish": 4, "hardsigmoid": 3, "hardtanh": 2, "clamp": 2, "hardshrink": 3,
-    "softshrink": 3, "mse_loss": 3, "l1_loss": 3, "smooth_l1_loss": 5, "huber_loss": 5, "binary_cross_entropy": 6,
-    "binary_cross_entropy_with_logits": 8, "_fused_adam": 14, "_fused_adamw": 14, "_fused_sgd": 4, "_fused_adagrad": 6,
-}  # fmt: skip
-"""Operations of a family for each element, as many as it has where it is written with others; 1 where it is not named."""
 _FAMILIES = {member: family for family, members in _MEMBERS.items() for member in members}
 
 
@@ -165,10 +161,12 @@ def coverage(
     """Share of the reference's work that was not left to torch, of one run; None where the reference does nothing.
 
     The work is the FLOPs of its heavy operators, which can be written with others as well; where it has none, what all others compute;
-    where nothing is computed, what is moved.
+    where nothing is computed, what is moved. An operator that is not known to be light counts as the largest product of its operands,
+    but for what the reference does by it as well.
     """
     heavy, light, own = sum(reference_flops.values()), ops.get(LIGHT, 0), reference_ops.get(LIGHT, 0)
     left = sum(v for v in flops.values() if v > 0) + (max(light - own, 0) if heavy > 0 else light)
+    left += sum(max(ops[name] - reference_ops.get(name, 0), 0) for name in ops if name.startswith(UNLISTED))
     left, work = (left, heavy or own) if heavy > 0 or own > 0 else (ops.get(MOVED, 0), reference_ops.get(MOVED, 0))
     return max(0.0, 1.0 - left / work) if work > 0 else None
 
@@ -191,7 +189,20 @@ def weight(name: str) -> int:
     base = operator(name)
     if namespace(name) not in _LIBRARIES or base in _FREE | _MOVES:
         return 0
-    return _WEIGHTS.get(family(name), 1)
+    return WEIGHTS.get(family(name)) or WEIGHTS.get(base.rstrip("_")) or WEIGHTS.get(plain(base), 1)
+
+
+@lru_cache(maxsize=2**12)
+def heavy(name: str) -> bool:
+    """Whether an operator of torch's is known to be heavy: its work is never 0."""
+    return namespace(name) in _LIBRARIES and family(name) in HEAVY and not known_light(operator(name))
+
+
+@lru_cache(maxsize=2**12)
+def unlisted(name: str) -> bool:
+    """Whether an operator of torch's computes something, and is neither known to be heavy nor to be light."""
+    base = operator(name)
+    return bool(weight(name)) and not (base in _FAMILIES or base.rstrip("_") in _FAMILIES or known_light(base))
 
 
 def number_by_number(ops: dict[str, int]) -> int:

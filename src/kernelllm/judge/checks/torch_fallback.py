@@ -14,7 +14,7 @@ from kernelllm.core.errors import UnknownName
 from kernelllm.core.types import Finding, Severity
 from kernelllm.core.verdict_words import percent
 from kernelllm.judge.checks.attribute_names import own_object
-from kernelllm.judge.checks.operator_families import HEAVY, ON_THE_HOST, computing, coverage, moving, number_by_number, unknown
+from kernelllm.judge.checks.operator_families import HEAVY, ON_THE_HOST, UNLISTED, computing, coverage, moving, number_by_number, unknown
 from kernelllm.judge.checks.syntax import Source, analyse, starts
 from kernelllm.judge.judge_settings import HYBRID, KERNELS_ONLY, TRACKS
 from kernelllm.judge.observation import Observation, WatchedOperators
@@ -140,7 +140,8 @@ def _little(seen: Observation) -> str:
         shares.append((f" {one.where}", coverage(one.ops, one.flops, one.reference_ops, one.reference_flops), one.flops, one.ops))
     for where, share, heavy, ops in shares:
         if share is not None and share < _SOME:
-            done = ", ".join(sorted(heavy)) or _named(computing(ops)) or _named(moving(ops))
+            unknown_work = (name.removeprefix(UNLISTED) for name in ops if name.startswith(UNLISTED))
+            done = ", ".join(sorted({*heavy, *unknown_work})) or _named(computing(ops)) or _named(moving(ops))
             return f"The kernels do {percent(share)} of the reference's work{where}, torch the rest ({done})."
     return ""
 
@@ -200,7 +201,8 @@ def _named(ops: dict[str, int]) -> str:
 def _all_at(one: WatchedOperators) -> bool:
     """Whether in this run torch did every family of the reference's, the heavy ones by whatever operators."""
     ours, theirs = computing(one.ops), computing(one.reference_ops)
-    heavy_done = sum(one.flops.values()) > (1 - _SOME) * sum(one.reference_flops.values()) > 0
+    share = coverage(one.ops, one.flops, one.reference_ops, one.reference_flops)
+    heavy_done = share is not None and share < _SOME and sum(one.reference_flops.values()) > 0
     return bool(theirs) and all(ours.get(name, 0) >= count or (name in HEAVY and heavy_done) for name, count in theirs.items())
 
 
