@@ -42,6 +42,29 @@ def words_are_lane_by_lane_on_blocks_and_pythons_on_constants() -> None:
     assert torch.equal(out.view(5, 8), torch.stack([low & even, low | even, ~low, low & False, low | True]).int())
 
 
+@triton.jit
+def floats_kernel(out, halves, doubles, tenth, huge, exact: tl.float64, both):
+    i = tl.arange(0, 4)
+    tl.static_assert(tenth.dtype == tl.float32)
+    tl.static_assert((tl.load(halves + i) * tenth).dtype == tl.float32)
+    tl.static_assert((tl.load(halves + i) * 0.1).dtype == tl.float16)
+    tl.store(out + i, tl.load(doubles + i) * tenth)
+    tl.store(out + 4 + i, tl.load(doubles + i) * exact)
+    tl.store(out + 8 + i, tl.load(doubles + i) * 0.1)
+    tl.store(out + 12 + i, huge.to(tl.float64) + i)
+    tl.store(out + 16 + i, both[1].to(tl.float64) + i * 0)
+
+
+@case
+def numbers_that_are_handed_over_are_single() -> None:
+    out, doubles = torch.zeros(20, dtype=torch.float64), torch.arange(4, dtype=torch.float64)
+    floats_kernel[(1,)](out, torch.ones(4, dtype=torch.float16), doubles, 0.1, 1e300, 0.1, (3, 0.1))
+    single = float(torch.tensor(0.1))
+    infinite = torch.full((4,), float("inf"), dtype=torch.float64)
+    wanted = torch.stack([doubles * single, doubles * 0.1, doubles * 0.1, infinite, torch.full_like(doubles, single)])
+    assert torch.equal(out.view(5, 4), wanted)
+
+
 def main() -> None:
     for function in CASES:
         function()

@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
-from kernelllm.backends.triton.emulator import compiled_syntax
+from kernelllm.backends.triton.emulator import compiled_syntax, scalar_arguments
 from kernelllm.backends.triton.kernel_arguments import source_lines
 from kernelllm.core.text import syntax_tree
 
@@ -88,7 +88,8 @@ def _rewritten(self: Any) -> Any:
     self.filename, self.def_file_lineno, self.def_lineno = self.fn.__code__.co_filename, first + before, self._find_def(lines)
     made = self._compile_and_exec(self._transform_ast(self._prepare_source(lines)))
     # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
-    made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
+    own, kind = self.fn.__annotations__, scalar_arguments.declared
+    made.__annotations__ = {n: "constexpr" if "constexpr" in str(t) else kind(own.get(n, "")) for n, t in made.__annotations__.items()}
     return made
 
 

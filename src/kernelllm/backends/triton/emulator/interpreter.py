@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races, tf32
+from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races, scalar_arguments, tf32
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -362,15 +362,7 @@ def _patch_language_once() -> None:
     # Triton 3.6 converts arrays of one element with int(), which NumPy 2.4 refuses
     triton.language.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
     triton.language.core.tensor.__bool__ = _truth
-    ti._implicit_cvt = _converted
-
-
-_convert = ti._implicit_cvt
-
-
-def _converted(value: Any) -> Any:
-    """An argument of a launch. Triton makes 32 bits of True and False, and then refuses them."""
-    return tl.core.tensor(ti.TensorHandle(np.array([value]), tl.int1), tl.int1) if isinstance(value, bool) else _convert(value)
+    scalar_arguments.install()
 
 
 def _truth(self: Any) -> bool:
