@@ -65,6 +65,29 @@ def numbers_that_are_handed_over_are_single() -> None:
     assert torch.equal(out.view(5, 4), wanted)
 
 
+@triton.jit
+def loops_kernel(out, n, far):
+    for i in range(n):
+        tl.static_assert(i.dtype == tl.int32)
+        tl.store(out + i, i.to(tl.int64) * 2147483647)
+    for i in tl.range(n - 1, -1, -1, num_stages=1):
+        tl.store(out + 4 + i, (i - 2) // 2)
+    for i in tl.range(far, far + 4):
+        tl.static_assert(i.dtype == tl.int64)
+        tl.store(out + 8 + (i - far), i)
+    for i in tl.static_range(4):
+        tl.static_assert(i < 4)
+        tl.store(out + 12 + i, tl.program_id(i // 2).to(tl.int64) + i)
+
+
+@case
+def loops_count_in_scalars() -> None:
+    out = torch.zeros(16, dtype=torch.int64)
+    loops_kernel[(1,)](out, 4, 2**40)
+    i = torch.arange(4)
+    assert torch.equal(out.view(4, 4), torch.stack([i * (2**31 - 1), torch.tensor([-1, 0, 0, 0]), i + 2**40, i]))
+
+
 def main() -> None:
     for function in CASES:
         function()

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races, scalar_arguments, tf32
+from kernelllm.backends.triton.emulator import compiled_syntax, functions, libdevice, lockstep, memory, races, scalar_arguments, tf32
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -81,6 +81,7 @@ def install() -> None:
     ti.ReduceOps.sum = _sum
     ti.ScanOps.generic_scan = _scan
     _patch_language_once()
+    compiled_syntax.install()
     _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort
