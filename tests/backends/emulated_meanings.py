@@ -88,6 +88,60 @@ def loops_count_in_scalars() -> None:
     assert torch.equal(out.view(4, 4), torch.stack([i * (2**31 - 1), torch.tensor([-1, 0, 0, 0]), i + 2**40, i]))
 
 
+@triton.jit
+def later(a, b):
+    return tl.where(b > 0, b, a)
+
+
+@triton.jit
+def between(a, b):
+    return (a + b) * 0.5
+
+
+@triton.jit
+def larger(a, i, b, j):
+    takes = (a > b) | ((a == b) & (i < j))
+    return tl.where(takes, a, b), tl.where(takes, i, j)
+
+
+@triton.jit
+def exponents(m, s, n, t):
+    top = tl.maximum(m, n)
+    return top, s * tl.exp(m - top) + t * tl.exp(n - top)
+
+
+@triton.jit
+def reductions_kernel(x_ptr, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.store(out, tl.reduce(x, 0, later))
+    tl.store(out + 1, tl.reduce(x, 0, between))
+    value, place = tl.reduce((x, i), 0, larger)
+    tl.store(out + 2, value)
+    tl.store(out + 3, place)
+    top, total = tl.reduce((x, x * 0 + 1), 0, exponents)
+    tl.store(out + 4, top + tl.log(total))
+
+
+@case
+def reductions_have_no_order() -> None:
+    for n in (4, 8, 64):
+        x, out = torch.arange(n, dtype=torch.float32).remainder(n - 1).neg(), torch.zeros(5)
+        x[n // 4], x[n // 2] = 2.0, 3.0
+        x[n // 2 - 1] = 3.0
+        reductions_kernel[(1,)](x, out, n)
+        assert out[2:4].tolist() == [3.0, n // 2 - 1]
+        torch.testing.assert_close(out[4], torch.logsumexp(x, 0))
+        rising = torch.arange(1.0, n + 1)
+        reductions_kernel[(1,)](rising, out, n)
+        assert out[0] == n  # the last is the last in any tree
+        x[:] = 0
+        x[1], x[n // 2] = 1.0, 2.0
+        reductions_kernel[(1,)](x, out, n)
+        assert out[0] == 1.0
+        assert n < 8 or out[1] != x.mean()
+
+
 def main() -> None:
     for function in CASES:
         function()
