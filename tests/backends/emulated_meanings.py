@@ -142,6 +142,53 @@ def reductions_have_no_order() -> None:
         assert n < 8 or out[1] != x.mean()
 
 
+@triton.jit
+def hints_kernel(x_ptr, out, n, start, GROUP: tl.constexpr, KIND: tl.constexpr):
+    i = start + tl.arange(0, 32)
+    if KIND == "wraps":
+        i = tl.max_contiguous(tl.multiple_of(i % n, 32), 32)
+    elif KIND == "clamps":
+        i = tl.max_contiguous(tl.multiple_of(tl.where(i < n, i, 0), 32), 32)
+    elif KIND == "stays":
+        i = tl.max_contiguous(tl.multiple_of(tl.minimum(i, n - 1), 32), 32)
+    elif KIND == "scalar":
+        tl.multiple_of(n, GROUP)
+    elif KIND == "multiple":
+        tl.multiple_of(i, GROUP)
+    elif KIND == "strided":
+        tl.max_contiguous(i * 2, GROUP)
+    elif KIND == "backwards":
+        tl.max_contiguous(n - i, GROUP)
+    elif KIND == "repeated":
+        tl.max_contiguous(i // 4, GROUP)
+    elif KIND == "pointer":
+        tl.multiple_of(x_ptr + i[None, :], (1, GROUP))
+    elif KIND == "constant":
+        tl.max_constancy(i // 4, GROUP)
+    else:
+        tl.assume(n >= GROUP)
+    tl.store(out + tl.arange(0, 32), i)
+
+
+@case
+def hints_must_hold() -> None:
+    x, out = torch.zeros(64), torch.zeros(32, dtype=torch.int32)
+    cases = [
+        ("wraps", 50, 32, 1, True), ("clamps", 50, 32, 1, True), ("stays", 50, 32, 1, True), ("wraps", 50, 8, 1, False),
+        ("scalar", 48, 0, 16, True), ("scalar", 50, 0, 16, False), ("scalar", 50, 0, 2, True), ("scalar", 48, 0, 128, True),
+        ("multiple", 0, 16, 16, True), ("multiple", 0, 8, 16, False), ("strided", 0, 0, 4, False), ("strided", 0, 0, 1, True),
+        ("backwards", 31, 0, 8, False), ("repeated", 0, 0, 8, False), ("pointer", 0, 4, 16, True), ("pointer", 0, 1, 16, False),
+        ("constant", 0, 0, 4, True), ("constant", 0, 0, 8, False), ("assume", 3, 0, 4, False), ("assume", 4, 0, 4, True),
+    ]  # fmt: skip
+    for kind, n, start, number, holds in cases:
+        told = ""
+        try:
+            hints_kernel[(2,)](x, out, n, start, number, kind)
+        except Exception as error:  # noqa: BLE001 - looked at below
+            told = str(error)
+        assert ("a false hint" in told) is not holds, (kind, n, start, number, told)
+
+
 def main() -> None:
     for function in CASES:
         function()

@@ -19,6 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.triton.emulator import (
+    claims,
     compiled_syntax,
     functions,
     libdevice,
@@ -83,7 +84,6 @@ def install() -> None:
     builder.create_barrier = lambda self: races.meets()
     builder.create_print = lambda *args: None
     builder.create_assert = _device_assert
-    builder.create_assume = lambda self, condition: None
     lockstep.join(builder)
     memory.install(builder)
     libdevice.install()
@@ -91,6 +91,7 @@ def install() -> None:
     ti.ReduceOps.sum = _sum
     _patch_language_once()
     compiled_syntax.install()
+    claims.install(builder)
     _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort
