@@ -43,6 +43,25 @@ def words_are_lane_by_lane_on_blocks_and_pythons_on_constants() -> None:
 
 
 @triton.jit
+def scalar_words_kernel(out, n, flag):
+    p = tl.program_id(0)
+    inside = p > 1 and p < n
+    tl.store(out + p, (not inside).to(tl.int32) + 10 * (p == 0 or not flag).to(tl.int32))
+    steps, done = 0, False
+    while not done and steps < 5:
+        done = steps == p or not (steps < n)
+        steps += 1
+    tl.store(out + 8 + p, steps)
+
+
+@case
+def words_are_decided_for_each_program() -> None:
+    out = torch.zeros(16, dtype=torch.int32)
+    scalar_words_kernel[(8,)](out, 4, True)
+    assert out.view(2, 8).tolist() == [[11, 1, 0, 0, 1, 1, 1, 1], [1, 2, 3, 4, 5, 5, 5, 5]]
+
+
+@triton.jit
 def floats_kernel(out, halves, doubles, tenth, huge, exact: tl.float64, both):
     i = tl.arange(0, 4)
     tl.static_assert(tenth.dtype == tl.float32)
