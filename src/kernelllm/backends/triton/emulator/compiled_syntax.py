@@ -26,7 +26,7 @@ def install() -> None:
 
 def rewrite(function: ast.FunctionDef) -> None:
     """Give a kernel's syntax the compiler's meaning. :data:`MEANINGS` has the names that it uses then."""
-    _Rewriter().generic_visit(function)
+    _Meanings().generic_visit(function)
     ast.fix_missing_locations(function)
 
 
@@ -84,7 +84,7 @@ MEANINGS = {
 """By names that no source could hold."""
 
 
-class _Rewriter(ast.NodeTransformer):
+class _Meanings(ast.NodeTransformer):
     def __init__(self) -> None:
         self._kept = 0
 
