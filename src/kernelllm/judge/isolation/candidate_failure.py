@@ -53,7 +53,7 @@ def failure(reply: p.Failed) -> CandidateFailure:
         case "not_plain":
             return CandidateFailure(Status.CHEATING, text, reply.line, reply.trace, check="lazy_tensors")
         case "illegal_access":
-            shown = text if text.startswith(("illegal memory access", "a race:")) else f"illegal memory access: {text}"
+            shown = text if text.startswith(("illegal memory access", "a race:", "a false hint:")) else f"illegal memory access: {text}"
             return CandidateFailure(Status.RUNTIME_ERROR, f"{shown}{place}", reply.line, reply.trace)
         case "asserted":
             cause = "torch was given an index that is out of bounds, or a kernel's own tl.device_assert does not hold"

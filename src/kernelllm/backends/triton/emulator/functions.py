@@ -15,6 +15,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
+from kernelllm.backends.triton.emulator import compiled_syntax, scalar_arguments
 from kernelllm.backends.triton.kernel_arguments import source_lines
 from kernelllm.core.text import syntax_tree
 
@@ -87,7 +88,8 @@ def _rewritten(self: Any) -> Any:
     self.filename, self.def_file_lineno, self.def_lineno = self.fn.__code__.co_filename, first + before, self._find_def(lines)
     made = self._compile_and_exec(self._transform_ast(self._prepare_source(lines)))
     # the rewritten function's annotations are texts, of which Triton knows "tl.constexpr" alone; a compiled kernel may use any name
-    made.__annotations__ = {n: "constexpr" if "constexpr" in str(kind) else kind for n, kind in made.__annotations__.items()}
+    own, kind = self.fn.__annotations__, scalar_arguments.declared
+    made.__annotations__ = {n: "constexpr" if "constexpr" in str(t) else kind(own.get(n, "")) for n, t in made.__annotations__.items()}
     return made
 
 
@@ -97,6 +99,7 @@ def _compiled(self: Any, tree: ast.Module) -> Any:
     assert isinstance(function, ast.FunctionDef)
     if not str(getattr(self.fn, "__module__", "")).startswith("triton."):
         _refuse_python(function)
+    compiled_syntax.rewrite(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and node.id == "interpreter_semantic":
             node.id = _SEMANTIC
@@ -106,13 +109,13 @@ def _compiled(self: Any, tree: ast.Module) -> Any:
     around = syntax_tree("def enclosing(): pass")
     outer = around.body[0]
     assert isinstance(outer, ast.FunctionDef)
-    outer.args.args = [ast.copy_location(ast.arg(name), outer) for name in (_SEMANTIC, *closure)]
+    outer.args.args = [ast.copy_location(ast.arg(name), outer) for name in (_SEMANTIC, *compiled_syntax.MEANINGS, *closure)]
     result = ast.copy_location(ast.Name(function.name, ast.Load()), outer)
     outer.body = [function, ast.copy_location(ast.Return(result), outer)]
     code = compile(around, self.filename, "exec")
     found: dict[str, Any] = {}
     exec(code, self.fn.__globals__, found)  # the candidate's own kernel, in the worker that runs the candidate
-    made = found["enclosing"](ti.interpreter_semantic, *closure.values())
+    made = found["enclosing"](ti.interpreter_semantic, *compiled_syntax.MEANINGS.values(), *closure.values())
     made.__defaults__ = self.fn.__defaults__
     return made
 

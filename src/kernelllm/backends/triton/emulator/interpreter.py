@@ -18,7 +18,18 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.triton.emulator import functions, libdevice, lockstep, memory, races, tf32
+from kernelllm.backends.triton.emulator import (
+    claims,
+    compiled_syntax,
+    functions,
+    libdevice,
+    lockstep,
+    memory,
+    races,
+    reductions,
+    scalar_arguments,
+    tf32,
+)
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -73,14 +84,14 @@ def install() -> None:
     builder.create_barrier = lambda self: races.meets()
     builder.create_print = lambda *args: None
     builder.create_assert = _device_assert
-    builder.create_assume = lambda self, condition: None
     lockstep.join(builder)
     memory.install(builder)
     libdevice.install()
-    ti.ReduceOps.generic_reduce = _reduce
+    reductions.install()
     ti.ReduceOps.sum = _sum
-    ti.ScanOps.generic_scan = _scan
     _patch_language_once()
+    compiled_syntax.install()
+    claims.install(builder)
     _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort
@@ -213,52 +224,6 @@ def _sum(self: Any, input: Any) -> Any:
     return self.to_tensor(np.sum(data, axis=self.axis, keepdims=self.keep_dims, dtype=data.dtype), input.dtype)
 
 
-def _combine(self: Any, left: list[Any], right: list[Any], kinds: list[Any]) -> list[Any]:
-    """One vectorised call of the user's combine function on tuples of arrays."""
-    result = self.combine_fn.fn(*[self.to_tensor(d, k) for d, k in zip(left + right, kinds * 2, strict=True)])
-    result = result if isinstance(result, tuple | list) else (result,)
-    shape = left[0].shape
-    out = []
-    for value, old in zip(result, left, strict=True):
-        data = value.handle.data if isinstance(value, tl.core.tensor) else np.asarray(value)
-        out.append(np.broadcast_to(data.reshape(shape) if data.size == max(1, int(np.prod(shape))) else data, shape).astype(old.dtype))
-    return out
-
-
-def _reduce(self: Any, input: Any) -> list[Any]:
-    """Custom reductions as a tree over pairs of neighbours (the operation is associative by Triton's contract)."""
-    original_axis, shape = self.axis, input[0].handle.data.shape
-    input, axis = self.unravel(input, self.axis)
-    kinds = [arg.dtype for arg in input]
-    data = [np.moveaxis(arg.handle.data, axis, 0) for arg in input]
-    while data[0].shape[0] > 1:
-        even = data[0].shape[0] // 2 * 2
-        left, right = [d[0:even:2] for d in data], [d[1:even:2] for d in data]
-        rest = [d[even:] for d in data]
-        data = [np.concatenate([c, r]) for c, r in zip(_combine(self, left, right, kinds), rest, strict=True)]
-    out = []
-    for d, kind in zip(data, kinds, strict=True):
-        value = d[0]
-        if self.keep_dims:
-            value = value.reshape([1] * len(shape)) if original_axis is None else np.expand_dims(value, axis)
-        elif original_axis is None:
-            value = value.item()
-        out.append(self.to_tensor(value, kind))
-    return out
-
-
-def _scan(self: Any, input: Any) -> list[Any]:
-    """Custom scans in log2(n) vectorised steps."""
-    kinds = [arg.dtype for arg in input]
-    data = [np.moveaxis(arg.handle.data, self.axis, 0).copy() for arg in input]
-    step = 1
-    while step < data[0].shape[0]:  # blocks keep their full, power-of-two shape
-        joined = _combine(self, [np.roll(d, step, axis=0) for d in data], data, kinds)
-        data = [np.concatenate([d[:step], j[step:]]) for d, j in zip(data, joined, strict=True)]
-        step *= 2
-    return [self.to_tensor(np.moveaxis(d, 0, self.axis), k) for d, k in zip(data, kinds, strict=True)]
-
-
 def _remember_types() -> None:
     """Types are immutable and made anew at every operation, a third of the interpreter's time: keep them."""
     block, tensor, numpy_type = tl.core.block_type, tl.core.tensor, ti._get_np_dtype
@@ -362,15 +327,7 @@ def _patch_language_once() -> None:
     # Triton 3.6 converts arrays of one element with int(), which NumPy 2.4 refuses
     triton.language.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
     triton.language.core.tensor.__bool__ = _truth
-    ti._implicit_cvt = _converted
-
-
-_convert = ti._implicit_cvt
-
-
-def _converted(value: Any) -> Any:
-    """An argument of a launch. Triton makes 32 bits of True and False, and then refuses them."""
-    return tl.core.tensor(ti.TensorHandle(np.array([value]), tl.int1), tl.int1) if isinstance(value, bool) else _convert(value)
+    scalar_arguments.install()
 
 
 def _truth(self: Any) -> bool:

@@ -24,6 +24,7 @@ from triton.runtime.errors import InterpreterError
 from kernelllm.backends.base import Stopped
 from kernelllm.backends.triton.emulator import cooperative, functions, memory, races, sampling
 from kernelllm.backends.triton.emulator.sampling import Sampling
+from kernelllm.backends.triton.emulator.scalar_arguments import converted
 
 ELEMENTS = 2**18
 """Elements of the largest block times programs in a group: more would leave the processor's cache."""
@@ -80,7 +81,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         for hook in self.pre_run_hooks:
             hook(*args_hst, **kwargs_hst)
         bound = inspect.getcallargs(self.fn, *args_hst, **kwargs_hst)
-        self.bound = {n: a if n in self.constexprs else ti._implicit_cvt(a) for n, a in bound.items()}
+        self.bound = {n: a if n in self.constexprs else converted(a, self.fn.__annotations__.get(n, "")) for n, a in bound.items()}
         grid = tuple(self.grid(self.bound) if callable(self.grid) else self.grid)
         grid += (1,) * (3 - len(grid))
         ti.interpreter_builder.set_grid_dim(*grid)

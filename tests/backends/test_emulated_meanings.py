@@ -1,0 +1,17 @@
+"""The emulator runs kernels as the compiler understands them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import interpreted
+
+SCRIPT = Path(__file__).parent / "emulated_meanings.py"
+
+
+def test_kernels_mean_what_they_mean_to_the_compiler() -> None:
+    assert interpreted.run(SCRIPT).split() == [line.split("(")[0][4:] for line in SCRIPT.read_text().split("@case\n")[1:]]
+
+
+def test_libdevice_is_whole() -> None:
+    assert interpreted.run(SCRIPT.with_name("emulated_libdevice.py")).strip() == "ran"

@@ -1,0 +1,28 @@
+"""Assumes a length that the original size alone has."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "runtime_error"
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    tl.assume(cols >= 160)
+    base = row * cols
+    for start in range(0, cols, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + base + c, mask=c < cols, other=0.0)
+        tl.store(y_ptr + base + c, tl.maximum(x, 0.0), mask=c < cols)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        relu_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=128)
+        return y
