@@ -22,13 +22,13 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
+from kernelllm.core.collector import collect_if_grown
 from kernelllm.core.errors import WorkerError
 from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
-from kernelllm.judge.transport import arenas as arenas
-from kernelllm.judge.transport import plain, values, wire
+from kernelllm.judge.transport import arenas, plain, values, wire
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import devices, failures
 from kernelllm.judge.worker.circumstances import circumstances, last_call
@@ -64,6 +64,7 @@ def serve(sock: socket.socket, folder: str, mode: Mode, target: str, backend: Ba
             wire.send(sock, reply)
         except WorkerError:
             return
+        collect_if_grown()
 
 
 class Session:
@@ -180,7 +181,6 @@ class Session:
         args, kwargs = self.decode(command.args)
         if command.fake:
             from kernelllm.judge.worker import fake_run
-
             context: contextlib.AbstractContextManager[Any] = fake_run.fake_tensors()
         else:
             context = contextlib.nullcontext()

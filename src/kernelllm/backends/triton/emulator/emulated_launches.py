@@ -157,8 +157,10 @@ class FakeCompiledKernel:
     """Whether the launch under way is one of an object that ``warmup`` returned."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, launched: bool = False) -> None:
-        """``launched``: a launch returned it."""
-        self._function, self._args, self._kwargs, self._launched = function, args, kwargs, launched
+        """``launched``: a launch returned it. Tensors are not kept: files that keep what a launch returned would keep them all."""
+        self._function, self._launched = function, launched
+        self._args = tuple(None if isinstance(value, torch.Tensor) else value for value in args)
+        self._kwargs = {name: value for name, value in kwargs.items() if not isinstance(value, torch.Tensor)}
         self.name = function.fn.__name__
         self._tuned = (tuned.offered, tuned.running) if tuned.depth else None
         """The configurations of the launch that returned it, where it was one of an autotuned kernel."""
