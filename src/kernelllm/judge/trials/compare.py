@@ -19,6 +19,7 @@ from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.transport.arenas import poisoned, unwritten
 from kernelllm.judge.trials.error_sums import EAGER_FACTOR, FEW, ErrorSums, error_sums
+from kernelllm.problems import nested
 
 PRECISION = 10.0
 """Beyond so many times eager's own relative rms error a candidate is clearly less exact than asked."""
@@ -26,6 +27,8 @@ ROUNDINGS = 4.0
 """Eager's relative error is taken to be at least so many units of rounding."""
 TIES = 0.01
 """Largest share of integers that rounding may decide."""
+SAME_ROUNDING = 0.1
+"""Share of integers that may differ where another run under roundings gives the very same: one decision may lead to others."""
 FEW_TIES = 2
 """So many integers may differ where no perturbed run differs, or as many as where one does."""
 FEW_FACTOR = 4.0
@@ -263,6 +266,14 @@ def _sample(*tensors: torch.Tensor) -> list[Any]:
 
 def _usable(value: Any, reference: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.shape == reference.shape and value.is_floating_point()
+
+
+def few_whole_numbers(value: Any, expected: Any) -> bool:
+    """Whether whole numbers of an output differ from those that are expected, and few of each tensor do."""
+    pairs = list(zip(nested.tensors(value), nested.tensors(expected), strict=False))
+    whole = [(mine, wanted) for mine, wanted in pairs if not wanted.is_floating_point() and mine.shape == wanted.shape]
+    wrong = [(int((mine != wanted).sum()), wanted.numel()) for mine, wanted in whole if mine.dtype == wanted.dtype]
+    return any(count for count, _ in wrong) and all(count <= max(SAME_ROUNDING * total, FEW_TIES) for count, total in wrong)
 
 
 def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: tuple[Any, ...]) -> Comparison:

@@ -49,7 +49,7 @@ _OF_DOUBLE = 2.0**-20
 """Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
 _ORDERS = 64
 """Of so many numbers, each may be the first of equal ones."""
-_PERTURBATIONS, _OF_HALF = 2, 6
+_PERTURBATIONS, _OF_HALF, _MORE = 2, 6, range(2, 10)
 """Runs in which everything is moved by rounding. In half precision a single number may be off by far more than another."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
@@ -188,6 +188,7 @@ class Reference:
         outcome = ReferenceRun(Expected(value), finite(value), mutated, after, left, before=before)
         if refinable:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
+            outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
             outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
             outcome.choices = lambda: self._choices(private, seed, before)
             outcome.rotated = lambda: self._rotated(value, private, seed, before)
@@ -332,13 +333,14 @@ class Reference:
                 yield found
 
     def _perturbed(
-        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS
-    ) -> Iterator[Any]:
+        self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS,
+        numbers: range = range(_PERTURBATIONS),
+    ) -> Iterator[Any]:  # fmt: skip
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
         double = {t.dtype for t in self._floating(inputs)} <= {torch.float64, torch.complex128}
         roundings *= _OF_DOUBLE if double and self._floating(inputs) else 1.0
-        for number in range(_PERTURBATIONS):
+        for number in numbers:
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)

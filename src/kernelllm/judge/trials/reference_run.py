@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare, tolerance_for
+from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare, few_whole_numbers, tolerance_for
 from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest, takes_twice
 from kernelllm.judge.trials.same_computation import in_dtypes_of, same_shapes
 from kernelllm.problems import nested
@@ -40,6 +40,8 @@ class ReferenceRun:
     rounding."""
     perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
     """Outputs in float64, everything moved at random by up to so many units of rounding."""
+    decided_otherwise: Callable[[], Iterator[Any]] = lambda: iter(())
+    """More of them: where rounding decides a whole number, one of several may have decided as a candidate did."""
     rerounded: Callable[[], Iterator[Any]] = lambda: iter(())
     """Outputs in working precision under another rounding."""
     choices: Callable[[], list[Choice]] = list
@@ -52,7 +54,7 @@ class ReferenceRun:
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
         self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
-        self.rechosen = self.rotated = self.rerounded = lambda: iter(())
+        self.rechosen = self.rotated = self.rerounded = self.decided_otherwise = lambda: iter(())
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -93,6 +95,10 @@ class ReferenceRun:
             # Inputs of another kind saturate what is compared: whoever compares before that chooses as it likes, one element at a time.
             rotated = [of(Expected(one)).value for _, one in self.rotated()]
             found = compare(value, Expected(nearest(value, rotated)), rules) if rotated else found
+        if not found.ok and rules.exact and self.expected.has_exact and few_whole_numbers(value, of(self.expected).value):
+            others = (in_dtypes_of(self.expected.value, one) for one in self.decided_otherwise())
+            tried = (compare(value, of(Expected(one)), replace(rules, precise=False)) for one in others)
+            found = next((replace(one, within_eager_error=True) for one in tried if one.ok), found)
         if found.ok and exact and takes_twice(value, list(self.rotated()), tolerance_for):
             found = Comparison(False, found.max_error, message=_TWICE)
         return found
