@@ -369,6 +369,8 @@ EMULATOR = (
     *_each("the emulator", "arrays of one element become numbers", "triton.language.core", "tensor.__index__;tensor.__bool__", "added"),
     *_each("the emulator", "reductions and scans by NumPy, not element by element", _BUILDER,
            "ReduceOps.generic_reduce(self, input);ReduceOps.sum(self, input);ScanOps.generic_scan(self, input)"),
+    *_each("the emulator", "the numbers of a loop are scalars of the kernel", "triton.language.core", "range"),
+    *_each("the emulator", "the numbers of a loop are scalars of the kernel", "triton.language", "range"),
     *_each("the emulator", "sorting by NumPy", "triton.language.standard", "sort"),
     *_each("the emulator", "sorting by NumPy", "triton.language", "sort"),
     *_each("the emulator", "the language is replaced once, not at every launch", _BUILDER,

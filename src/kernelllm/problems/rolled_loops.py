@@ -6,6 +6,7 @@ Steps are alike but for the numbers that they count by, for what they make thems
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,16 @@ from kernelllm.core.text import syntax_tree
 from kernelllm.problems import index_text
 from kernelllm.problems.repeated_lines import FEWEST, SAVED, TextLine, places, runs, with_slots
 
-_TRIED = 40
-"""Runs of lines that are looked at."""
+_TRIED, _COMPARED = 40, 200_000
+"""Runs of lines that are looked at, and lines of the loops of one run that are held against each other."""
 _NEUTRAL = frozenset(f"= {ast.dump(ast.BinOp(ast.Name('_', ast.Load()), by(), ast.Constant(0)))}" for by in (ast.Add, ast.Sub))
 """Adding a number, or taking it away: with 0, nothing is left of it."""
 _ACTS = re.compile(r"attr='(\w+_|\w*(rand|normal|bernoulli|dropout|multinomial|poisson|exponential|geometric)\w*)'|keyword\(arg='out'")
 """What writes into its arguments, or draws numbers."""
+_OF_SIZES = re.compile(
+    r"^= (BinOp|UnaryOp)\((?!.*(Call|Subscript)\()|^= Call\(func=Attribute\(value=Name\(id='torch', ctx=Load\(\)\), attr='sym_"
+)
+"""Arithmetic, which may go on."""
 Shapes = Mapping[str, Sequence[Any]]
 
 
@@ -45,8 +50,9 @@ def _first_loop(body: list[TextLine], shapes: Shapes) -> list[TextLine] | None:
             continue  # several steps as one
         tried.append((end, period))
         loops = [_RolledLoop.at(body, start, period, steps, shapes) for start, steps in places(begin, period, end)]
-        fitting = [loop for loop in loops if loop is not None]
-        if fitting:
+        alike = sorted((loop for loop in loops if loop is not None), key=_RolledLoop.oddity)
+        whole = (found for loop in alike if (found := loop.whole()) is not None)
+        if fitting := list(itertools.islice(whole, max(_COMPARED // (end - begin), 1))):
             return min(fitting, key=_RolledLoop.oddity).written()
     return None
 
@@ -84,14 +90,14 @@ class _RolledLoop:
 
     @classmethod
     def at(cls, body: list[TextLine], start: int, period: int, steps: int, shapes: Shapes) -> _RolledLoop | None:
-        """The loop of so many steps of ``period`` lines from a line on, and of what is left of one more before it and behind it; None where
-        there is none."""
+        """The loop of so many steps of ``period`` lines from a line on; None where those are no steps of one."""
         end = start + steps * period
         loop = cls(body, start, end, [body[at : at + period] for at in range(start, end, period)], shapes)
-        if not loop._alike():
-            return None
-        loop = loop._with_more(first=True)
-        loop = loop._with_more(first=False)
+        return loop if loop._alike() else None
+
+    def whole(self) -> _RolledLoop | None:
+        """The loop with what is left of one more step before it and behind it; None where others read what a loop does not keep."""
+        loop = self._with_more(first=True)._with_more(first=False)
         return loop if loop._read_later() else None
 
     def oddity(self) -> tuple[int, int, int, int]:
@@ -167,7 +173,7 @@ class _RolledLoop:
         """Whether a line does nothing but make its result, and can do so in a step more."""
         if not line.target or _ACTS.search(line.key):
             return False
-        if not any(isinstance(slot, tuple) and slot[1] for slot in slots):
+        if not any(isinstance(slot, tuple) and slot[1] for slot in slots) or _OF_SIZES.search(line.key):
             return True
         if not line.selects() or not isinstance(wanted[1], int) or not isinstance(wanted[2], int):
             return False
