@@ -345,3 +345,18 @@ def test_an_output_that_never_varies_is_reported(lenient: Judge) -> None:
     assert verdict.status is Status.CORRECT, verdict.message
     assert [f.check for f in verdict.findings] == ["degenerate_problem"]
     assert "degenerate_problem" not in [f.check for f in lenient.judge(SQUARE, elementwise("v * v")).findings]
+
+
+DROPPED = problem("self.drop(x * x)", "[torch.randn(9, 70)]", init="self.drop = nn.Dropout(0.5); self.eval()")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_mode_in_which_the_reference_draws_is_refused_or_reported(warm: Judge, refuses: bool) -> None:
+    source = elementwise("v * v").source
+    begin = "    def forward(self, x):\n"
+    assert begin in source
+    check = '        if self.training: raise NotImplementedError("for inference")\n' * refuses
+    source = source.replace("super().__init__()", "super().__init__(); self.eval()").replace(begin, begin + check)
+    verdict = warm.judge(DROPPED, Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert ["draws random numbers" in f.message for f in verdict.findings if f.check == "silently_different"] == [True] * (not refuses)

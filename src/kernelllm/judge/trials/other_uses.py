@@ -83,6 +83,8 @@ def try_other_uses(
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         _decide(uses, what, expected, run)
         _restore(process, reference, state)  # a run in training mode updates buffers
+    _try_random_mode(uses, process, reference, inputs, seed, own)
+    _restore(process, reference, state)
     _try_autocast(uses, process, reference, inputs, seed, usual)
     _restore(process, reference, state)
     _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
@@ -146,6 +148,26 @@ def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
     if _wrong(value, expected):
         text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, own: Any) -> None:
+    """Tell where the reference draws random numbers in the other mode, as dropout does in training, and the candidate's result stays."""
+    drawn = False
+    with failures_logged("no run in the other mode"), reference.buffers_restored(), reference.calling(seed), _other_mode(reference.model):
+        before = reference.random_state()
+        reference.model(*mapped(inputs, torch.Tensor.clone))
+        drawn = reference.random_state() != before
+    if not drawn:
+        return
+    mode = "eval" if reference.training else "training"
+    try:
+        process.load({}, not reference.training)
+        same = not _wrong(process.run(inputs, seed).value, own)
+    except CandidateFailure as failure:
+        uses.note(failure, f"in {mode} mode")
+        return
+    if same:
+        uses.warnings.append(f"In {mode} mode the reference draws random numbers; the result stays as it was, and nothing is said.")
 
 
 def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
