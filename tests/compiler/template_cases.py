@@ -170,6 +170,8 @@ def attention() -> None:
         case(f"attention bool {d, t, s}", A.attention(q, k, v, keep), F.scaled_dot_product_attention(q, k, v, keep))
         bias[0], bias[1] = torch.finfo(torch.float32).min, float("-inf")  # hidden from all alike, and from everything
         case(f"attention added {d, t, s}", A.attention(q, k, v, bias), F.scaled_dot_product_attention(q, k, v, bias))
+        lowest = torch.rand(2, 1, t, s) * -3.4028e38  # what masks of the lowest numbers may leave, in order
+        case(f"attention of lowest numbers {d, t, s}", A.attention(q, k, v, lowest), F.scaled_dot_product_attention(q, k, v, lowest))
         written = torch.softmax(q.double() @ k.double().transpose(-2, -1) / d**0.5 + bias, -1) @ v.double()
         case(f"attention written out {d, t, s}", A.attention(q, k, v, bias, nan_rows=True), written.float())
     q, k, v = draw(1, 4, 20, 16), draw(1, 2, 30, 16), draw(1, 2, 30, 16)

@@ -47,7 +47,8 @@ def attention_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, H, group, T, S, D, 
         elif MASK_KIND == 2:
             added = tl.load(mask_base + s[None, :] * stride_ms, mask=keep, other=0.0).to(tl.float32)
             keep = keep & (added != float("-inf"))
-            scores += tl.maximum(added * 1.4426950408889634, -3.4028234663852886e38)  # the lowest number is not minus infinity
+            # the lowest numbers stay finite, and in order
+            scores += tl.where(added > -1e38, added * 1.4426950408889634, added * 0.8155 - 6.272e37)
         scores = tl.where(keep, scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, axis=1))
         safe_top = new_top

@@ -14,9 +14,9 @@ from .attention import attention
 
 @triton.jit
 def attention_added(mask):
-    """What is added to scores, in base 2. The lowest numbers stay finite: a row of them alone has equal weights."""
+    """What is added to scores, in base 2. The lowest numbers stay finite, and in order: a row of the lowest alone has equal weights."""
     mask = mask.to(tl.float32)
-    return tl.where(mask > -2e38, mask * 1.4426950408889634, mask)
+    return tl.where(mask > -1e38, mask * 1.4426950408889634, mask * 0.8155 - 6.272e37)
 
 
 @triton.jit
