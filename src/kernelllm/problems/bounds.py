@@ -57,16 +57,16 @@ def _moved(x: torch.Tensor, other: torch.Tensor, kind: str, seed: int, *, discre
         return _padded(x, kind, seed) if discrete else None
     if x.is_complex() or x.is_floating_point() is discrete or x.element_size() < 2 * (not discrete):
         return None
-    pair = torch.stack([x.detach(), other.detach()])
+    both = x.detach(), other.detach()
     if discrete:
-        if not whole_numbers or _sorted(pair) or _distinct(pair):
+        if not whole_numbers or all(map(_sorted, both)) or all(map(_distinct, both)):
             return None
-        return torch.full_like(x, int(pair.min() if kind == LOWEST else pair.max()))
-    low, high = float(pair.min()), float(pair.max())
-    if not -_UNIT <= low < high <= _UNIT or not free(x) or bool((pair == pair.round()).all()):
+        return torch.full_like(x, min(int(t.min()) for t in both) if kind == LOWEST else max(int(t.max()) for t in both))
+    low, high = min(float(t.min()) for t in both), max(float(t.max()) for t in both)
+    if not -_UNIT <= low < high <= _UNIT or not free(x) or all(bool((t == t.round()).all()) for t in both):
         return None
     bound = (-_UNIT if low < 0 else 0.0) if kind == LOWEST else (_UNIT if high > 0 else 0.0)
-    drawn = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).to(x.device)
+    drawn = torch.rand(x.shape, generator=_generator(seed)).to(x.device)
     return torch.where(drawn < _SHARE, bound, x.detach())
 
 
