@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kernelllm.judge.transport.arenas import Arena
 
 START_SECONDS = 120.0
+_LARGE_ARRAY = 2**24
+"""Bytes of an array from which on its memory goes back to the system with it: between smaller ones it would leave holes that add up."""
 _HELD = 2**28
 """Bytes that a worker keeps to use again before it gives them back."""
 
@@ -288,7 +290,7 @@ def _environment(home: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         # arrays of some megabytes come and go: memory that goes back to the system each time costs a tenth of the interpreter's time
-        "MALLOC_MMAP_THRESHOLD_": str(_HELD), "MALLOC_TRIM_THRESHOLD_": str(_HELD),
+        "MALLOC_MMAP_THRESHOLD_": str(_LARGE_ARRAY), "MALLOC_TRIM_THRESHOLD_": str(_HELD),
         # what a pool's slot may use for torch.compile, its worker may use for its kernels: one waits for the other
         COMPILE_THREADS: str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores))),
     }  # fmt: skip
