@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.reference_run import ReferenceRun
 
 GENERATOR = torch.Generator().manual_seed(1)
 
@@ -157,3 +158,24 @@ def test_what_was_never_written_is_called_that_and_other_nan_is_not() -> None:
     computed[30:] = torch.tensor(float("inf")) - torch.tensor(float("inf"))
     assert "10 of 40 elements were never written" in compare(unwritten, Expected(right), Rules()).message
     assert "10 of 40 elements are NaN or infinite" in compare(computed, Expected(right), Rules()).message
+
+
+def test_a_chain_of_codes_that_another_run_under_roundings_gives_as_well_is_right() -> None:
+    codes, rest = torch.randint(0, 900, (3, 4, 12)), torch.randn(3, 4, 12)
+    decided = {"codes": codes.clone(), "rest": rest.clone()}
+    decided["codes"][1, 1:, 5] += 7  # one neighbour as near as another, and all that follows from it
+    decided["rest"][1, 1:, 5] += 0.5
+    wrong = {name: tensor.clone() for name, tensor in decided.items()}
+    wrong["codes"][2, 0, 3] += 1
+    many = {"codes": codes + 1, "rest": rest}
+
+    def verdict(value: object, *others: object) -> bool:
+        theirs = {"codes": codes, "rest": rest}
+        run = ReferenceRun(Expected(theirs, {"codes": codes, "rest": rest.double()}, True), finite=True)
+        run.decided_otherwise = lambda: iter(others)
+        return run.compared(value, Rules()).ok
+
+    assert verdict(decided, {"codes": codes, "rest": rest.double()}, {**decided, "rest": decided["rest"].double()})
+    assert not verdict(decided)
+    assert not verdict(wrong, {**decided, "rest": decided["rest"].double()})
+    assert not verdict(many, {**many, "rest": rest.double()})

@@ -108,7 +108,7 @@ def test_a_last_step_that_would_reach_too_far_is_no_step() -> None:
     assert len(heads(written(forward, torch.randn(2, STEPS, 8), torch.rand(2, STEPS, 8)))) == 1
 
 
-def test_a_last_step_that_would_write_or_draw_is_no_step() -> None:
+def test_a_last_step_that_would_write_is_no_step() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         state, total = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0])
         for t in range(STEPS):

@@ -59,10 +59,8 @@ def _first_loop(body: list[TextLine], shapes: Shapes) -> list[TextLine] | None:
 
 @dataclass
 class _Carried:
-    """What a step reads of the step before."""
+    """What a step reads of the step before; kept by the place of the line that makes it."""
 
-    place: int
-    """The line of the step that makes it."""
     first: str
     """What the first step reads."""
     late: bool = False
@@ -127,7 +125,7 @@ class _RolledLoop:
             return self.rows[0][at].target if at < place else None
         if found[1:] != [(step, at) for step in range(self.steps - 1)] or found[0] is not None:
             return None
-        carried = self.carried.setdefault(at, _Carried(at, values[0]))
+        carried = self.carried.setdefault(at, _Carried(values[0]))
         carried.late |= place > at
         return f"?{at}" if carried.first == values[0] else None
 
