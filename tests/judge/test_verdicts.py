@@ -360,3 +360,9 @@ def test_a_mode_in_which_the_reference_draws_is_refused_or_reported(warm: Judge,
     verdict = warm.judge(DROPPED, Candidate(source=source))
     assert verdict.status is Status.CORRECT, verdict.message
     assert ["draws random numbers" in f.message for f in verdict.findings if f.check == "silently_different"] == [True] * (not refuses)
+
+
+def test_a_reference_that_gives_nan_alone_is_told(warm: Judge) -> None:
+    verdict = warm.judge(problem("x * x", "[torch.full((9, 70), float('nan'))]"), elementwise("v * v"))
+    assert any(f.check == "nan" and f.severity is Severity.WARN for f in verdict.findings)
+    assert not any(f.check == "nan" for f in warm.judge(SQUARE, elementwise("v * v")).findings)

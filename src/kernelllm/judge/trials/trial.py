@@ -139,6 +139,7 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
     if planned.is_first and not reference_run.error:
         _refuse_empty(size.reference.problem, reference_run)
+        _tell_nan(size, reference_run)
     comparison = None
     if call.run is not None and not reference_run.error:
         comparison = size.comparison.output(planned, call.run, reference_run)
@@ -201,6 +202,14 @@ def _refuse_empty(problem: Problem, found: ReferenceRun) -> None:
     if outputs and not any(t.numel() for t in outputs):
         shapes = ", ".join(str(list(t.shape)) for t in outputs[:4])
         raise ProblemError(f"The reference's outputs are empty ({shapes}): there is nothing to judge.", where=problem.path or problem.name)
+
+
+def _tell_nan(size: SizeUnderTest, found: ReferenceRun) -> None:
+    """Tell where a reference gives NaN alone: of any candidate that does so too, its trials would say that it is right."""
+    floats = [t for t in flatten(found.expected.value) if t.is_floating_point() and t.numel()]
+    if floats and all(bool(t.isnan().all()) for t in floats):
+        text = f"On the problem's own inputs the reference gives NaN alone (sizes: {size.label}): that a candidate does so too says little."
+        size.evidence.findings.append(Finding(check="nan", message=text, severity=Severity.WARN))
 
 
 def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
