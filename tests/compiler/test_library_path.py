@@ -411,6 +411,45 @@ def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch:
     assert kernel.calls[1][1:] == (5, 1, 1, 70, "function", "metadata", None, None, None, x, y, 33, 8)
 
 
+def test_launches_that_differ_in_their_tensors_alone_are_looked_at_once_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    space: dict[str, Any] = {"torch": torch, "triton": triton}
+    exec(launcher.TEXT_ALIKE, space)
+    current = 0
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70 + device))
+    kernel, x, y = Kernel(), OnGpu(64), OnGpu(128)
+    launch = space["AlikeLauncher"](kernel)
+    for first in (x, y, OnGpu(64, torch.float16), OnGpu(68), OnGpu(64, device=1), x):
+        launch[(3, 2)](first, y, 4, num_warps=4, BLOCK=8)
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", *["looked at"] * 3, "direct"]
+    assert kernel.calls[1][1:] == (3, 2, 1, 70, "function", "metadata", None, None, None, y, y, 4, 8)
+    current = 1
+    kernel.calls.clear()
+    for first in (OnGpu(64, device=1), OnGpu(80, device=1), x):
+        launch[(3, 2)](first, y, 4, num_warps=4, BLOCK=8)
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "direct"]
+    assert kernel.calls[1][4] == 71
+
+
+def test_kernels_whose_launches_have_the_same_numbers_are_told_from_others() -> None:
+    kernel = "@triton.jit\ndef {}_kernel(x_ptr, n, BLOCK: tl.constexpr):\n    pass"
+    names = ("once", "twice", "other", "sizes", "tuned")
+    host = """
+once_kernel[(4,)](x, 4, BLOCK=8)
+for i in range(3):
+    twice_kernel[(max(1, 4),)](x.view(2, 2), 4, BLOCK=8)
+twice_kernel[(max(1, 4),)](y[0], 4, BLOCK=8)
+other_kernel[(4,)](x, 4, BLOCK=8)
+other_kernel[(4,)](x, 5, BLOCK=8)
+sizes_kernel[(n,)](x, 4, BLOCK=8)
+tuned_kernel[lambda meta: (triton.cdiv(64, meta["BLOCK"]),)](x, 64)
+"""
+    made = launcher.wrapped([kernel.format(name) for name in names], host, always=True)
+    ways = {text.split("(")[0].split()[-1]: text.split("\n")[0] for text in made if text.startswith("@")}
+    alike, each = "@AlikeLauncher", "@Launcher"
+    assert ways == {"once_kernel": alike, "twice_kernel": alike, "other_kernel": each, "sizes_kernel": each, "tuned_kernel": alike}
+
+
 def test_gradients_of_a_convolution_in_one_dimension_stay_torch_s() -> None:
     source = """
 import torch

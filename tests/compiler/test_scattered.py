@@ -62,6 +62,6 @@ def get_init_inputs(): return [rows, width]
 
 def test_later_launches_of_a_tuned_kernel_are_those_of_the_interpreter(hybrid: Judge) -> None:
     text = compiled(problem(TUNED), Options(fixed=True, autotune=True))
-    assert "@Launcher\n@triton.autotune(" in text
+    assert "Launcher\n@triton.autotune(" in text
     verdict = hybrid.judge(problem(TUNED), Candidate(source=text))
     assert verdict.correct, verdict.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -36,11 +37,46 @@ class Launcher:
 
         return launch
 '''
+ALIKE = "AlikeLauncher"
+TEXT_ALIKE = '''
+class AlikeLauncher:
+    """A kernel whose launches differ in their tensors alone. From its second on they go straight to the driver."""
+
+    def __init__(self, kernel):
+        self.kernel, self.known = kernel, {}
+
+    def __getitem__(self, grid):
+        self.grid = grid  # of every launch
+        return self.launch
+
+    def launch(self, *arguments, **named):
+        device = arguments[0].get_device()
+        if device in self.known:
+            dtypes, run, extents, stream, handles, rest = self.known[device]
+            for dtype, tensor in zip(dtypes, arguments):
+                if tensor.data_ptr() & 15 or tensor.dtype is not dtype:  # Triton compiles for that
+                    break
+            else:
+                run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
+                return
+        kernel, grid = self.kernel, self.grid
+        compiled = kernel[grid](*arguments, **named)
+        tensors = [argument for name, argument in zip(kernel.arg_names, arguments) if "_ptr" in name]
+        if compiled and device == torch.cuda.current_device() and not any([tensor.data_ptr() & 15 for tensor in tensors]):
+            best = kernel.best_config.kwargs if isinstance(kernel, triton.runtime.Autotuner) else {}
+            extents = grid(best) if callable(grid) else grid
+            rest = [{**named, **best}[name] for name in kernel.arg_names[len(arguments) :]]
+            handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
+            known = [tensor.dtype for tensor in tensors], compiled.run, (*extents, 1, 1)[:3], stream.get_current_stream, handles, rest
+            self.known.setdefault(device, known)
+'''
 MANY = 3
 """A file with so many launches uses it, and every file with a path for known sizes."""
 
 _KERNEL = re.compile(r"^(?:@triton\.autotune\(\n(?:    .*\n)*\)\n)?@triton\.jit(?:\([^)]*\))?\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
 """A kernel, and how it is tuned."""
+_CONSTANT = {"triton", "max", "min"}
+"""Names whose meaning never changes."""
 
 
 def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
@@ -48,14 +84,56 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
 
     ``host``: the statements that launch.
     """
-    launches = re.findall(r"\b(\w+)\[(?:[^\[\]]|\[[^\]]*\])+\]\(", "\n".join([*sections, host]))
+    launches = _launches("\n".join([*sections, host]))
+    if not always and sum(name.endswith("_kernel") for name, _ in launches) < MANY:
+        return list(sections)
+    used = set()
 
     def decorated(found: re.Match[str]) -> str:
-        pointers = ["_ptr" in argument for argument in found[2].split(",")]
+        name, pointers = found[1], ["_ptr" in argument for argument in found[2].split(",")]
         first = pointers[0] and pointers == sorted(pointers, reverse=True)
-        return f"@{NAME}\n{found[0]}" if found[1] in launches and first else found[0]
+        calls = [call for other, call in launches if other == name]
+        if not calls or not first:
+            return found[0]
+        way = ALIKE if _alike(calls, sum(pointers)) else NAME
+        used.add(way)
+        return f"@{way}\n{found[0]}"
 
-    if not always and sum(name.endswith("_kernel") for name in launches) < MANY:
-        return list(sections)
     made = [_KERNEL.sub(decorated, text) for text in sections]
-    return [TEXT.strip(), *made] if made != list(sections) else made
+    return [text.strip() for way, text in ((NAME, TEXT), (ALIKE, TEXT_ALIKE)) if way in used] + made
+
+
+def _launches(text: str) -> list[tuple[str, str]]:
+    """The launches in a text: the kernel's name and the whole call."""
+    found = []
+    for start in re.finditer(r"\b(\w+)\[", text):
+        call = _bracketed(text, start.end() - 1)
+        if call and text[call : call + 1] == "(" and (end := _bracketed(text, call)):
+            found.append((start[1], text[start.start() : end]))
+    return found
+
+
+def _bracketed(text: str, at: int) -> int:
+    """Where what a bracket opens has ended; 0 where it does not."""
+    depth = 0
+    for found in re.finditer(r"[()\[\]]", text[at:]):
+        depth += 1 if found[0] in "([" else -1
+        if not depth:
+            return at + found.end()
+    return 0
+
+
+def _alike(calls: Sequence[str], pointers: int) -> bool:
+    """Whether launches have one grid and the same numbers, all of them written out."""
+    rests = set()
+    for text in calls:
+        call = ast.parse(text, mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert isinstance(call.func, ast.Subscript)
+        rest: list[ast.AST] = [call.func.slice, *call.args[pointers:], *call.keywords]
+        own = {argument.arg for part in rest for argument in ast.walk(part) if isinstance(argument, ast.arg)}
+        free = {name.id for part in rest for name in ast.walk(part) if isinstance(name, ast.Name)} - own - _CONSTANT
+        if free or any(isinstance(argument, ast.Starred) for argument in call.args):
+            return False
+        rests.add(" ".join(map(ast.dump, rest)))
+    return len(rests) == 1
