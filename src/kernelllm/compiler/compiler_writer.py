@@ -281,16 +281,33 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     from kernelllm.compiler.loops.substitution import with_systems
     from kernelllm.problems.instance import with_gradients
 
-    problem = msgspec.structs.replace(problem, source=with_gradients(problem.source))
-    text = _whole_file(with_systems(problem), options.settled, known or Lowerings())
+    problem = with_systems(msgspec.structs.replace(problem, source=with_gradients(problem.source)))
+    known = known or Lowerings()
+    text = _in_chunks(problem, options.settled, known) or _whole_file(problem, options.settled, known)
     return text if options.short else host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
+
+
+def _in_chunks(problem: Problem, options: Options, known: Lowerings) -> str:
+    """The file with the states of a loop over chunks by one kernel; empty where there is no such loop, or that does not work."""
+    from kernelllm.compiler.loops.chunk_states import with_chunk_states
+
+    chunked = None if options.backward or options.unroll else with_chunk_states(problem)
+    if chunked is None:
+        return ""
+    try:
+        with write_time.limited(write_time.left() / 2):
+            return _whole_file(chunked, options, known)
+    except Exception as error:  # noqa: BLE001 - the loop may be compiled as it is
+        log.info("%s: its loop over chunks could not be compiled as such: %s", problem.name, error)
+        return ""
 
 
 def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     from kernelllm.compiler.capture.capture import capture, captured_for
+    from kernelllm.compiler.capture.passes import sum_thin_products
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops.inside_kernel import INSIDE
-    from kernelllm.compiler.loops.loop import loop_step
+    from kernelllm.compiler.loops.loop import Widened, loop_step
 
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
@@ -305,9 +322,11 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
         captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
         captured.any_dtype = None  # the file is joined of several, which would have to agree
         check(captured)
+        sum_thin_products(captured.graph, options)  # of each step: another launch costs more than a library saves
         return written(part, known.keep(part, options, lower(captured, options)))
 
-    def file_of_loop(loop: LoopStep) -> tuple[str, list[str]]:  # and the matrices that go from step to step
+    def file_of_loop(loop: LoopStep, turned: Collection[str] = (), wider: dict[str, str] | None = None) -> tuple[str, list[str]]:
+        """And the matrices that go from step to step."""
         outside: dict[str, str] = {}
         matrices: list[str] = []
 
@@ -315,7 +334,13 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
             loop.check(captured)
             matrices.extend(loop.matrices(captured))
 
-        step = part_of_loop(loop.problem, look)
+        try:
+            step = part_of_loop(loop.problem, look)
+        except Widened as found:
+            again = loop_step(problem, turned, found.names) if wider is None else None
+            if again is None:
+                raise
+            return file_of_loop(again, turned, found.names)
         for name, part in loop.outside.items():
             try:
                 outside[name] = part_of_loop(part)
@@ -334,7 +359,7 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
             turned = loop_step(problem, matrices) if matrices and INSIDE not in text else None
             try:
                 with write_time.limited(write_time.left() / 2):
-                    other = file_of_loop(turned)[0] if turned else text
+                    other = file_of_loop(turned, matrices)[0] if turned else text
             except Exception as error:  # noqa: BLE001 - the first file is whole
                 log.info("%s: its loop with matrices turned could not be compiled: %s", problem.name, error)
                 other = text

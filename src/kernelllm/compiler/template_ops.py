@@ -74,6 +74,7 @@ SCHEMAS: dict[str, str] = {
     "scatter_extreme": "(Tensor x, int dim, Tensor index, Tensor src, bool largest, bool include_self) -> Tensor",
     "bag_rows": "(Tensor weight, Tensor indices, Tensor offsets, Tensor? scales, str mode, bool last, SymInt padding) -> Tensor",
     "grouped_matmul": "(Tensor a, Tensor b, Tensor ends, bool allow_tf32=False) -> Tensor",
+    "matrix_states": "(Tensor first, Tensor? gate, Tensor k, Tensor v, Tensor? w) -> Tensor",
     "bincount": "(Tensor x, Tensor? weights, SymInt size) -> Tensor",
     "topk_long": "(Tensor x, int k, int dim, bool largest) -> (Tensor, Tensor)",
     "concat": "(Tensor a, Tensor b, int dim) -> Tensor",
@@ -224,6 +225,14 @@ def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
     return x.new_empty(shape)
 
 
+def _matrix_states(first: Any, gate: Any, k: Any, v: Any, w: Any) -> Any:
+    if first.dtype == torch.float64 or any(x is not None and x.dtype != first.dtype for x in (k, v, w)):
+        raise ValueError("the states of a loop have a dtype of their own")
+    if isinstance(k.shape[2], int) and not 8 <= k.shape[2] <= 128 or isinstance(k.shape[3], int) and k.shape[3] > 256:
+        raise ValueError("the states of a loop are too many or too large")
+    return first.new_empty((v.shape[0] + 1, *first.shape))
+
+
 def _bincount(x: Any, weights: Any, size: Any) -> Any:
     dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
     return x.new_empty((size,), dtype=dtype)
@@ -280,6 +289,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "topk": _indexed(_topk),
     "bag_rows": lambda weight, _, offsets, scales, mode, last, padding: weight.new_empty((offsets.shape[0] - last, weight.shape[1])),
     "grouped_matmul": lambda a, b, *_, **__: a.new_empty((a.shape[0], b.shape[2])),
+    "matrix_states": _matrix_states,
     "bincount": _bincount,
     "topk_long": _indexed(_topk),
     "scatter_extreme": _same,

@@ -72,6 +72,13 @@ def run(graph: GraphModule, options: Options) -> None:
     graph.recompile()
 
 
+def sum_thin_products(graph: GraphModule, options: Options) -> None:
+    """Products of matrices with vectors join the kernels around them, as they do where they are not left to torch."""
+    _replace(graph, options, {aten.bmm: lambda w, a, b: _bmm(w, a, b) if _is_thin(a, b) else None})
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
 def _replace(graph: GraphModule, options: Options, rules: Mapping[Any, Callable[..., Node | None]]) -> None:
     namespace = template_ops.register()
     for node in list(graph.graph.nodes):
@@ -215,9 +222,13 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 
 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
-    if _heavy_dtype(a) and 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2]):
+    if _is_thin(a, b):
         return as_sum(w, a, b)
     return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
+
+
+def _is_thin(a: Node, b: Node) -> bool:
+    return _heavy_dtype(a) and 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2])
 
 
 def _numbers(*sizes: Any) -> list[int]:

@@ -28,10 +28,10 @@ class OutlinedLoop:
 
 
 class Outliner:
-    """Takes the loop of a forward apart. ``given``: the forward's arguments."""
+    """Takes the loop of a forward apart. ``given``: the forward's arguments. ``inside``: the step stays there and sees its sizes."""
 
-    def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt]) -> None:
-        self.before, self.loop, self.after = before, loop, after
+    def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], *, inside: bool = False) -> None:
+        self.before, self.loop, self.after, self.inside = before, loop, after, inside
         self.outer = {*given, *(n for s in before for n in stored(s))}
         self.sizes: set[str] = set()
         for statement in before:
@@ -57,7 +57,7 @@ class Outliner:
         body = []
         for statement in syntax_tree("\n".join(ast.unparse(s) for s in self.loop.body)).body:
             body.append(self._result(statement, slicer, changed))
-        body = [*self._measured(body, counter), *body]
+        body = body if self.inside else [*self._measured(body, counter), *body]
         inputs = self._read_first(body, counter)
         if self.stale or not self._plain(body, counter):
             return None
@@ -98,7 +98,7 @@ class Outliner:
             return None
         over = self.loop.iter
         if self._counts():
-            return self.loop.target.id if _speaks_of_sizes(over, self.sizes) else None
+            return self.loop.target.id if self.inside or _speaks_of_sizes(over, self.sizes) else None
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
             over = over.func.value
         return self.loop.target.id if isinstance(over, ast.Name) and over.id in self.outer - self.lists else None
@@ -137,7 +137,8 @@ class Outliner:
         for node in (n for s in body for n in ast.walk(s)):
             if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
                 return False
-            if isinstance(node, ast.Name) and (node.id in self.lists or node.id in self.sizes or (node.id == counter and self._counts())):
+            taken = self.lists if self.inside else self.lists | self.sizes
+            if isinstance(node, ast.Name) and (node.id in taken or (node.id == counter and self._counts())):
                 return False
         return True
 

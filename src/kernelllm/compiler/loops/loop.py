@@ -41,6 +41,14 @@ def {_ENTERED}(inputs):
 """
 
 
+class Widened(CaptureError):
+    """What the loop carries has a wider dtype after the first step. ``names``: of those, with that dtype."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        super().__init__(f"What the loop carries becomes wider in a step: {names}.", where="loops")
+        self.names = names
+
+
 @dataclass(frozen=True)
 class LoopStep:
     """One step of the loop in a problem's forward."""
@@ -64,15 +72,26 @@ class LoopStep:
         return [self.inputs[position] for position, rank in ranks.items() if rank >= 3 and rank == max(ranks.values())]
 
     def check(self, captured: Captured) -> None:
-        """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given."""
+        """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given.
+
+        Where it has a wider dtype alone, the error is Widened.
+        """
+        import torch
+
+        wider: dict[str, str] = {}
         placeholders = captured.graph.graph.find_nodes(op="placeholder")
         nodes = {given.index: node for given, node in zip(captured.graph_inputs, placeholders, strict=True)}
         results = captured.graph.graph.output_node().args[0]
         for position, result in self.carried:
             one, other = nodes[position].meta["val"], results[result].meta["val"]
-            if one.dtype != other.dtype or [str(n) for n in one.shape] != [str(n) for n in other.shape]:
+            same = [str(n) for n in one.shape] == [str(n) for n in other.shape]
+            if same and one.dtype != other.dtype == torch.promote_types(one.dtype, other.dtype) and one.is_floating_point():
+                wider[self.inputs[position]] = str(other.dtype)
+            elif one.dtype != other.dtype or not same:
                 what = f"from {list(one.shape)} {one.dtype} to {list(other.shape)} {other.dtype}"
                 raise CaptureError(f"What the loop carries changes in a step, {what}.", where="loops")
+        if wider:
+            raise Widened(wider)
 
     def whole_file(self, step: str, outside: Mapping[str, str], *, strict: bool) -> str:
         """The file for the whole problem, from those for one step and for what is ``outside`` of the loop; other methods stay.
@@ -112,8 +131,10 @@ class Method:
         return self.known and self.needed is not None
 
 
-def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None:
+def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str, str] | None = None) -> LoopStep | None:
     """The step of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough.
+
+    ``wider``: dtypes in which tensors of these names enter the loop, as its first step would make them.
 
     Matrices of the names ``turned`` go from step to step transposed: sums over their rows are then along memory.
     """
@@ -133,6 +154,7 @@ def loop_step(problem: Problem, turned: Collection[str] = ()) -> LoopStep | None
     assert isinstance(loop, ast.For)
     given = [a.arg for a in forward.args.args[1:]]
     before, loop, after = with_versions(given, *with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :]))
+    before = [*before, *syntax_tree("\n".join(f"{name} = {name}.to({dtype})" for name, dtype in (wider or {}).items())).body]
     if turned:
         # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned
         forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"

@@ -110,6 +110,9 @@ offsets, scales, mode, last,                  ``scales`` are per_sample_weights 
 padding) -> T``                               ``padding`` is padding_idx, or negative
 ``grouped_matmul(a, b, ends,     grouped      ``a [M,K]``'s rows up to ``ends[g]`` times ``b[g]`` of ``b [G,K,N]``; zeros behind the
 allow_tf32=False) -> T``                      last end
+``matrix_states(first, gate, k,  states       all ``S`` from ``first [B,K,V]`` on, where ``S = gate[t][:, :, None] * S + k[t].mT @
+v, w) -> T``                                  (v[t] + w[t] @ S)``: ``[N+1,B,K,V]``; gate ``[N,B,K]`` or ``[N,B,1]`` or None, k and w
+                                              ``[N,B,C,K]``, w or None, v ``[N,B,C,V]``; C up to 128, K up to 256
 ``lu_factor(a, pivot)            factorize    LU and int32 pivots as torch.linalg.lu_factor; batches, any shape
 -> (T, T)``
 ``ldl_factor(a) -> (T, T)``      factorize    LD and int32 pivots as torch.linalg.ldl_factor; batches; the lower half of a is read
