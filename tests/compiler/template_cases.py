@@ -22,7 +22,7 @@ from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
-from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting, window_gradients  # noqa: E402
+from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting, states, window_gradients  # noqa: E402
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
@@ -399,6 +399,24 @@ def groups() -> None:
             parts = [a[start:end] @ b[g] for g, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
             want = torch.cat([*parts, a.new_zeros(m - ends[-1], n)])
             case(f"grouped {m, n, k, ends, dtype}", grouped.grouped_matmul(a, b, torch.tensor(ends, dtype=torch.int32)), want)
+
+
+def chunks() -> None:
+    for steps, batch, chunk, width, columns in [(3, 2, 16, 24, 40), (1, 3, 9, 5, 7), (4, 1, 64, 130, 16), (2, 2, 17, 16, 33)]:
+        for dtype in (torch.float32, torch.bfloat16):
+            k, w, v = (draw(steps, batch, chunk, n, dtype=dtype) / 4 for n in (width, width, columns))
+            first = draw(batch, width, columns, dtype=dtype)
+            for rows_of, gate in ((0, None), (1, draw(steps, batch, 1)), (2, draw(steps, batch, width))):
+                for weights in (None, w):
+                    now = first.double()
+                    want = [now]
+                    for t in range(steps):
+                        added = v[t].double() if weights is None else v[t].double() + w[t].double() @ now
+                        now = now * (1.0 if gate is None else gate[t].double().unsqueeze(-1)) + k[t].double().mT @ added
+                        want.append(now)
+                    turned = v.transpose(0, 1).contiguous().transpose(0, 1)
+                    got = states.matrix_states(first, gate, k.mT.contiguous().mT, turned, weights)
+                    case(f"states {steps, chunk, width, rows_of, dtype}", got, torch.stack(want).to(dtype))
 
 
 def bagged() -> None:

@@ -40,7 +40,7 @@ SHARED_LIMIT = 227 * 1024
 
 
 @pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
-                                    ("packed_convolutions", "factors", "groups", "bagged", "windows")], ids=lambda g: "-".join(g))
+                                    ("packed_convolutions", "factors", "groups", "bagged", "windows", "chunks")], ids=lambda g: "-".join(g))
 def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
     cases = [json.loads(line) for line in interpreted.run(Path(__file__).with_name("template_cases.py"), *groups).splitlines()]
     assert len(cases) > 20

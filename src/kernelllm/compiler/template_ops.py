@@ -228,7 +228,8 @@ def _topk(x: Any, k: Any, dim: int, largest: bool) -> Any:
 def _matrix_states(first: Any, gate: Any, k: Any, v: Any, w: Any) -> Any:
     if first.dtype == torch.float64 or any(x is not None and x.dtype != first.dtype for x in (k, v, w)):
         raise ValueError("the states of a loop have a dtype of their own")
-    if isinstance(k.shape[2], int) and not 8 <= k.shape[2] <= 128 or isinstance(k.shape[3], int) and k.shape[3] > 256:
+    chunk, width = (n if isinstance(n, int) else n.node.hint for n in k.shape[2:])  # a state for each single row would be too many
+    if (chunk is not None and not 8 <= chunk <= 128) or (width is not None and width > 256):
         raise ValueError("the states of a loop are too many or too large")
     return first.new_empty((v.shape[0] + 1, *first.shape))
 

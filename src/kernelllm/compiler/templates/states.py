@@ -53,8 +53,8 @@ def matrix_states(first, gate, k, v, w):
     grid = (batch, triton.cdiv(columns, block_v))
     kind = "none" if gate is None else "one" if gate.shape[2] == 1 else "rows"
     gates, weights = first if gate is None else gate.contiguous(), k if w is None else w
+    precision = "tf32x3" if first.dtype == torch.float32 else "ieee"
     if batch > 0 and columns > 0:
         matrix_states_kernel[grid](first.contiguous(), gates, k, v, weights, out, steps, batch, chunk, width, columns, *k.stride(),
-                                   *v.stride(), *weights.stride(), kind, w is not None, "tf32x3" if first.dtype == torch.float32 else "ieee", block_c, block_k,
-                                   block_v)
+                                   *v.stride(), *weights.stride(), kind, w is not None, precision, block_c, block_k, block_v)
     return out

@@ -16,6 +16,8 @@ from kernelllm.problems.without_dynamo import OperatorMode
 
 _DIM = {"aten::topk": 2, "aten::sort": 1, "aten::kthvalue": 2, "aten::median": 1}
 """Which argument says along which dimension is chosen, by operator."""
+_MANY = 4
+"""Equal numbers that are no chance of rounding."""
 
 
 @dataclass
@@ -30,6 +32,15 @@ class Choice:
     def ambiguous(self) -> bool:
         """Whether some of the numbers are equal."""
         return bool(self.numbers.dim() and (self.numbers.sort(self.dim).values.diff(dim=self.dim) == 0).any())
+
+    @property
+    def saturated(self) -> bool:
+        """Whether most rows have many numbers equal to the first or the last that is taken, as where a sigmoid has reached one."""
+        if not self.numbers.dim() or self.positions.dim() < self.numbers.dim() or not self.positions.numel():
+            return False
+        ends = (self.positions.narrow(self.dim, at, 1) for at in (0, self.positions.shape[self.dim] - 1))
+        equal = [(self.numbers == self.numbers.gather(self.dim, end)).sum(self.dim).flatten() for end in ends]
+        return any(int(count.median()) >= _MANY for count in equal)
 
     def as_right(self, other: torch.Tensor) -> bool:
         """Whether other positions hold the same numbers, each position once."""

@@ -17,6 +17,7 @@ from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.survivable import INDEXING, survives
 from kernelllm.problems import nested
 from kernelllm.problems.bounds import HIGHEST, LOWEST, at_bounds
 from kernelllm.problems.inputs import holds_labels, variant
@@ -77,7 +78,17 @@ PRECISE = frozenset({PROBLEM, "normal"})
 
 
 def draw(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
-    """Inputs of ``reference``; None where ``distribution`` cannot change them. ``first_seed``: of the first trial at this size."""
+    """Inputs of ``reference``; None where ``distribution`` cannot change them, or the reference would not survive what that makes.
+
+    ``first_seed``: of the first trial at this size.
+    """
+    made = _drawn(reference, distribution, seed, first_seed)
+    if made is None or distribution in OWN_VALUES:
+        return made
+    return made if survives(reference, made, whole_numbers=distribution in (TOUCHED, *BOUNDS)) else None
+
+
+def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
     if distribution == HEAVY and _softmax_of_products(reference.ops):
         return None
     if distribution == FAR and not _of_statistics(reference.ops):
@@ -108,7 +119,7 @@ def provides_for_nan(reference: Reference) -> bool:
 
 def takes_nan(reference: Reference) -> bool:
     """Whether it can be run on NaN. A position computed from NaN would end all work of this process on a GPU."""
-    return reference.device == "cpu" or not any(part in name for name in reference.ops for part in other_constants.INDEXING)
+    return reference.device == "cpu" or not any(part in name for name in reference.ops for part in INDEXING)
 
 
 def _weights_kept(inputs: list[Any], varied: list[Any]) -> list[Any]:

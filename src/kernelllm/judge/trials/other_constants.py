@@ -5,28 +5,21 @@ A candidate that has the value of such an input written into it, or ignores it, 
 
 from __future__ import annotations
 
-import copy
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.same_computation import same_structure
+from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems.constant_inputs import Path, constants, others, replaced
 
-log = logging.getLogger(__name__)
 _MOST = 16
 """Constant inputs looked at."""
 _TRIES = 3
-INDEXING = ("embedding", "index", "gather", "scatter", "take", "nll_loss", "one_hot")
-"""Parts of the names of operators that read or write at positions."""
-_MOST_FLOPS = 1e11
-"""Of references that a CPU runs to try out indices."""
 _RULES = Rules(scaled=True, precise=False)
 
 
@@ -64,20 +57,9 @@ def _run(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> Refere
 
 
 def _in_range(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> bool:
-    """Whether no index leaves its dimension: on a GPU that would end all work of the process there. A copy on the CPU tells."""
+    """Whether no index leaves its dimension."""
     integers = any(isinstance(v, torch.Tensor) and not v.is_floating_point() and v.dtype != torch.bool for v in changes.values())
-    if reference.device == "cpu" or not integers or not any(part in op for op in reference.ops for part in INDEXING):
-        return True
-    if sum(reference.flops.values()) > _MOST_FLOPS:
-        return False
-    inputs = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, replaced(reference.inputs(seed), changes))
-    try:
-        with torch.no_grad():
-            copy.deepcopy(reference.model).cpu()(*inputs)
-    except Exception as error:  # noqa: BLE001 - a reference raises anything
-        log.debug("other constants are not tried: %s", error)
-        return False
-    return True
+    return not integers or survives(reference, replaced(reference.inputs(seed), changes), whole_numbers=True)
 
 
 def _usable(run: ReferenceRun) -> bool:

@@ -79,6 +79,7 @@ class Reference:
         """Whether a run so far wrote into parameters."""
         self.draws = False
         """Whether a run so far drew random numbers."""
+        self.runs_on_a_cpu: bool | None = None  # None before :mod:`kernelllm.judge.trials.survivable` had to know
         self._exact = exact
         self._conversions = False
         """Whether a float64 run does the module's own conversions: where it is another computation without them."""
@@ -283,7 +284,8 @@ class Reference:
             yield replace(expected, exact=in_double(value), has_exact=bool(others), equally_right=others), False
         if expected.has_exact and not far:
             others = (*self._perturbed(value, inputs, seed, before),)
-            others += (*self._under(OtherRounding, value, inputs, seed, before, runs=_OF_HALF),) if half else ()
+            if half and not any(choice.saturated for choice in self._choices(inputs, seed, before)):  # which no rounding tells apart
+                others += (*self._under(OtherRounding, value, inputs, seed, before, runs=_OF_HALF),)
             yield replace(expected, equally_right=(*expected.equally_right, *others)), bool(expected.equally_right)
 
     def _choices(self, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> list[Choice]:
