@@ -76,13 +76,13 @@ def _copies(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "copy_"
 
 
-def _refuses(statement: ast.stmt) -> bool:
+def refuses(statement: ast.stmt) -> bool:
     """``if self.training: raise ...``."""
     return isinstance(statement, ast.If) and not statement.orelse and all(isinstance(s, ast.Raise) for s in statement.body)
 
 
 def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
-    first = next((at for at, s in enumerate(found.before) if not _refuses(s)), len(found.before))
+    first = next((at for at, s in enumerate(found.before) if not refuses(s)), len(found.before))
     checks, before = found.before[:first], found.before[first:]
     kept = [s for s in before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes | lists]
     work = [s for s in before if s not in kept]

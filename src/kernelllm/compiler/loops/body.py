@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +75,7 @@ class Outliner:
 
     def _measured(self, body: list[ast.stmt], counter: str) -> list[ast.stmt]:
         """Statements that read the sizes in a step off what it is given; not the number of steps."""
-        used = {n for s in body for n in names(s)}
+        used, changed = ({n for s in body for n in of(s)} for of in (names, stored))
         found = []
         for name in sorted(used & self.sizes - names(self.loop.iter)):
             place = _dimension(name, self.before)
@@ -83,7 +84,7 @@ class Outliner:
             tensor, dim = place
             given = [(text, part) for text, part in self.slices.items() if text.startswith(f"{tensor}[")]
             places = [(part, at) for text, part in given if (at := _dim_of_slice(text, counter, dim)) is not None]
-            places += [(tensor, dim)] if tensor in used and not given else []
+            places += [(tensor, dim)] if not given and (tensor in used or tensor not in changed) else []
             if places:
                 found.append(syntax_tree(f"{name} = {places[0][0]}.shape[{places[0][1]}]").body[0])
                 self.sizes.discard(name)
@@ -180,11 +181,16 @@ class _Slicer(ast.NodeTransformer):
 
 
 def _dimension(name: str, before: list[ast.stmt]) -> tuple[str, int] | None:
-    """The tensor and the dimension that a name is the size of, where ``b, t = x.shape`` alone sets it and ``x`` stays what it is."""
+    """The tensor and the dimension that a name is the size of, where ``b, t = x.shape`` or ``t = x.size(1)`` alone sets it and ``x`` stays
+    what it is.
+    """
     made = [s for s in before if name in stored(s)]
     if len(made) != 1 or not isinstance(made[0], ast.Assign):
         return None
     target, value = made[0].targets[0], made[0].value
+    if single := re.fullmatch(r"(\w+)\.(?:size\((\d+)\)|shape\[(\d+)\])", ast.unparse(value)):
+        alone = isinstance(target, ast.Name) and not any(single[1] in stored(s) for s in before[before.index(made[0]) :])
+        return (single[1], int(single[2] or single[3])) if alone else None
     whole = value.func if isinstance(value, ast.Call) and not value.args else value
     if not isinstance(whole, ast.Attribute) or whole.attr not in ("shape", "size") or not isinstance(whole.value, ast.Name):
         return None

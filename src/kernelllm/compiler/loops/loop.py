@@ -17,7 +17,7 @@ import msgspec
 
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
-from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, split, stored
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, refuses, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
@@ -144,11 +144,13 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
         return None
     model = _model(tree)
     forward = next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "forward"), None) if model else None
-    if model is None or forward is None or forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs or forward.decorator_list:
+    if model is None or forward is None or forward.args.vararg or forward.args.kwarg or forward.decorator_list:
         return None
     statements = forward.body[1:] if ast.get_docstring(forward) is not None else list(forward.body)
     found = [i for i, s in enumerate(statements) if isinstance(s, ast.For)]
     if len(found) != 1 or any(_attribute(node) in _TAKEN for node in ast.walk(model)):
+        return None
+    if {a.arg for a in forward.args.kwonlyargs} & set().union(*(names(s) for s in statements if not refuses(s))):
         return None
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
