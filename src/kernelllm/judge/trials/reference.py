@@ -32,6 +32,7 @@ from kernelllm.judge.trials.other_buffers import OtherBuffers
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
 from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
+from kernelllm.judge.trials.survivable import in_range
 from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
@@ -258,7 +259,7 @@ class Reference:
         self._other_buffers.clear()
         expected, half = Expected(value), any(t.dtype.itemsize < 4 for t in self._floating(inputs))
         for conversions in (False, True) if affordable else ():
-            with failures_logged("no float64 run"), self.calling(seed), in_float64(conversions=conversions):
+            with failures_logged("no float64 run"), self.calling(seed, plainly=False), in_float64(conversions=conversions):
                 found = self.called(self._model_copy("float64", before))(*in_double(inputs))
                 has_exact = agrees(value, found)
                 if has_exact or expected.exact is None:
@@ -328,7 +329,7 @@ class Reference:
         at random say more."""
         for number in range(runs if stochastic else 1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
-            with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed), rounding(generator):
+            with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
                 self._other_buffers.keep(self._models["tf32"])
             if found is not None and same_structure(value, found):
@@ -344,7 +345,7 @@ class Reference:
         roundings *= _OF_DOUBLE if double and self._floating(inputs) else 1.0
         for number in numbers:
             perturbed = None
-            with failures_logged("no perturbed run"), self.calling(seed), in_float64(conversions=self._conversions):
+            with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
@@ -370,9 +371,9 @@ class Reference:
         return model
 
     @contextlib.contextmanager
-    def calling(self, seed: int) -> Iterator[None]:
-        """A context manager for every call of the model."""
-        with own_generators(), torch.no_grad(), code_of_others():
+    def calling(self, seed: int, *, plainly: bool = True) -> Iterator[None]:
+        """A context manager for every call of the model. ``plainly``: under no other rounding."""
+        with own_generators(), torch.no_grad(), code_of_others(), contextlib.nullcontext() if plainly else in_range(self.device):
             seed_all(seed)
             yield
 

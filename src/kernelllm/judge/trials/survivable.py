@@ -1,10 +1,12 @@
-"""Whether the reference can be run on inputs that its problem does not draw: on a GPU a failed assertion ends all work of the process.
+"""What ends all work of a process on a GPU: positions outside of their dimension, and probabilities outside of 0 and 1.
 
-So do positions outside of their dimension, and probabilities outside of 0 and 1. A copy on the CPU tells, which raises a plain error.
+Whether the reference can be run on inputs that its problem does not draw, a copy on the CPU tells, which raises a plain error. Where other
+rounding moves what positions are computed from, they are put back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 from collections.abc import Sequence
@@ -12,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
+
+from kernelllm.judge.checks.operator_families import operator
+from kernelllm.problems.without_dynamo import OperatorMode
 
 if TYPE_CHECKING:
     from kernelllm.judge.trials.reference import Reference
@@ -51,3 +56,37 @@ def _error_on_a_cpu(reference: Reference, inputs: Sequence[Any]) -> str:
     except Exception as error:  # noqa: BLE001 - a reference raises anything
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+_PROBABILITIES = {"binary_cross_entropy": 0, "binary_cross_entropy_backward": 1}
+"""Which argument lies between 0 and 1, by operator."""
+_ALONG = {"gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
+"""Operators that are given a tensor, a dimension and positions in it."""
+_IN_EACH = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
+"""Operators that are given a tensor and positions for each of its dimensions, or None."""
+
+
+class _InRange(OperatorMode):
+    """Puts such arguments into their range."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, given = operator(str(func)), list(args)
+        if name in _PROBABILITIES:
+            given[_PROBABILITIES[name]] = given[_PROBABILITIES[name]].clamp(0, 1)
+        elif name == "embedding":
+            given[1] = _within(given[1], given[0].shape[0])
+        elif name in _ALONG and given[0].dim():
+            given[2] = _within(given[2], given[0].shape[given[1]])
+        elif name in _IN_EACH and not any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in given[1]):
+            sizes = given[0].shape
+            given[1] = [None if x is None else _within(x, n, -n) for x, n in zip(given[1], sizes, strict=False)]
+        return func(*given, **(kwargs or {}))
+
+
+def _within(positions: torch.Tensor, size: int, lowest: int = 0) -> torch.Tensor:
+    return positions.clamp(lowest, size - 1) if size and positions.numel() else positions
+
+
+def in_range(device: str) -> contextlib.AbstractContextManager[Any]:
+    """A context manager for runs under another rounding: no position leaves its dimension by it, and no probability its range."""
+    return contextlib.nullcontext() if device == "cpu" else _InRange()

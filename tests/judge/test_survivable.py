@@ -1,0 +1,49 @@
+"""Inputs and roundings that would end all work of a process on a GPU."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernelllm.judge.trials.survivable import in_range, survives
+
+
+def reference(model: torch.nn.Module, operator: str, own: list[Any], device: str = "cuda", flops: float = 1.0) -> Any:
+    given = {"device": device, "ops": {operator: 1}, "flops": {operator: flops}, "model": model, "inputs": lambda seed: own}
+    return SimpleNamespace(**given, runs_on_a_cpu=None, seed=0)
+
+
+class Table(torch.nn.Module):
+    def forward(self, x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return F.embedding(rows, x)
+
+
+def test_a_position_beyond_its_dimension_is_not_tried_on_a_gpu() -> None:
+    x = torch.randn(4, 3)
+    inside, beyond = torch.tensor([0, 3]), torch.tensor([0, 4])
+    tried = reference(Table(), "aten.embedding.default", [x, inside])
+    assert survives(tried, [x, inside])
+    assert not survives(tried, [x, beyond])
+    assert survives(reference(Table(), "aten.embedding.default", [x, inside], device="cpu"), [x, beyond])  # an error there, and no more
+    assert survives(reference(Table(), "aten.add.Tensor", [x, inside]), [x, beyond])
+
+
+def test_whole_numbers_are_not_risked_where_a_cpu_cannot_tell() -> None:
+    x, rows = torch.randn(4, 3), torch.tensor([1])
+    for unknown in (reference(Table(), "aten.gather.default", [x, rows], flops=1e15), reference(Table(), "aten.gather.default", [x, x])):
+        assert survives(unknown, [x, rows])
+        assert not survives(unknown, [x, rows], whole_numbers=True)
+
+
+def test_other_rounding_moves_no_position_out_of_its_dimension() -> None:
+    x, far = torch.randn(5, 7), torch.tensor([9, -8, 1])
+    with in_range("cuda"):
+        assert torch.equal(x[far], x[[4, 0, 1]])
+        assert torch.equal(F.embedding(far, x), x[[4, 0, 1]])
+        assert torch.equal(x.gather(1, far[None]), x[:1, [6, 0, 1]])
+        assert torch.equal(x[x > 0], x.masked_select(x > 0))
+        assert F.binary_cross_entropy(torch.tensor([1.0000001, -1e-9]), torch.tensor([1.0, 0.0])) == 0
+    with in_range("cpu"), pytest.raises(IndexError):
+        x[far]
