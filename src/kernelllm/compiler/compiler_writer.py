@@ -24,7 +24,6 @@ from kernelllm.core.writer import Writer
 if TYPE_CHECKING:
     from kernelllm.compiler.capture.captured import Captured
     from kernelllm.compiler.inductor.lower import Lowered
-    from kernelllm.compiler.loops.loop import LoopStep
 
 _CALLED = re.compile(r"torch\.(?:ops\.aten\.|nn\.functional\.)(\w+)|torch\.(mm|bmm|addmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu)")
 _FINDING = {"nonzero"}
@@ -306,8 +305,7 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     from kernelllm.compiler.capture.capture import capture, captured_for
     from kernelllm.compiler.capture.passes import sum_thin_products
     from kernelllm.compiler.inductor.lower import lower
-    from kernelllm.compiler.loops.inside_kernel import INSIDE
-    from kernelllm.compiler.loops.loop import Widened, loop_step
+    from kernelllm.compiler.loops import loop_file
 
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
@@ -315,55 +313,22 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
             lowered.options = msgspec.structs.replace(lowered.options, autotune=False)
         return _emitted(part, lowered, options)
 
-    def part_of_loop(part: Problem, check: Callable[[Captured], None] = lambda _: None) -> str:
-        if lowered := known.get(part, options):
+    def part_of_loop(part: Problem, check: Callable[[Captured], None] | None) -> str:
+        lowered = known.get(part, options)
+        if check and lowered:
             check(lowered.captured)
-            return written(part, lowered)
-        captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
-        captured.any_dtype = None  # the file is joined of several, which would have to agree
-        check(captured)
-        sum_thin_products(captured.graph, options)  # of each step: another launch costs more than a library saves
-        return written(part, known.keep(part, options, lower(captured, options)))
+        if lowered is None:
+            captured = capture(part, options)  # the first way alone: where it fails, the unrolled loop comes next
+            captured.any_dtype = None  # the file is joined of several, which would have to agree
+            if check:
+                check(captured)
+                sum_thin_products(captured.graph, options)  # of each step: another launch costs more than a library saves
+            lowered = known.keep(part, options, lower(captured, options))
+        return written(part, lowered)
 
-    def file_of_loop(loop: LoopStep, turned: Collection[str] = (), wider: dict[str, str] | None = None) -> tuple[str, list[str]]:
-        """And the matrices that go from step to step."""
-        outside: dict[str, str] = {}
-        matrices: list[str] = []
-
-        def look(captured: Captured) -> None:
-            loop.check(captured)
-            matrices.extend(loop.matrices(captured))
-
-        try:
-            step = part_of_loop(loop.problem, look)
-        except Widened as found:
-            again = loop_step(problem, turned, found.names) if wider is None else None
-            if again is None:
-                raise
-            return file_of_loop(again, turned, found.names)
-        for name, part in loop.outside.items():
-            try:
-                outside[name] = part_of_loop(part)
-            except Exception as error:  # noqa: BLE001 - torch may do it
-                log.info("%s: %s could not be compiled: %s", problem.name, name, error)
-        return loop.whole_file(step, outside, strict=options.extern == "forbid"), matrices
-
-    loop = None if options.backward or options.unroll else loop_step(problem)
-    if loop is not None:
-        try:
-            with write_time.limited(write_time.left() / 2):
-                text, matrices = file_of_loop(loop)
-        except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
-            log.info("%s: the step of its loop could not be compiled by itself: %s", problem.name, error)
-        else:
-            turned = loop_step(problem, matrices) if matrices and INSIDE not in text else None
-            try:
-                with write_time.limited(write_time.left() / 2):
-                    other = file_of_loop(turned, matrices)[0] if turned else text
-            except Exception as error:  # noqa: BLE001 - the first file is whole
-                log.info("%s: its loop with matrices turned could not be compiled: %s", problem.name, error)
-                other = text
-            return other if INSIDE in other else text
+    loops = not (options.backward or options.unroll)
+    if loops and (text := loop_file.written(problem, part_of_loop, strict=options.extern == "forbid")):
+        return text
     if lowered := known.get(problem, options):
         return written(problem, lowered)
     return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))

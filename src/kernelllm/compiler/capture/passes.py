@@ -228,7 +228,8 @@ def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
 
 
 def _is_thin(a: Node, b: Node) -> bool:
-    return _heavy_dtype(a) and 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2])
+    """Whether one is a batch of vectors; the other may be one too, and the product of a column and a row is thin as well."""
+    return _heavy_dtype(a) and 1 in _numbers(*a.meta["val"].shape[1:], b.meta["val"].shape[2])
 
 
 def _numbers(*sizes: Any) -> list[int]:

@@ -49,8 +49,9 @@ def names(node: ast.AST) -> set[str]:
 
 
 def stored(node: ast.AST) -> list[str]:
-    """Names that a node sets."""
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    """Names that a node sets; those of a comprehension are its own."""
+    inside = {id(n) for part in ast.walk(node) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and id(n) not in inside]
 
 
 def computes(node: ast.AST, sizes: set[str]) -> bool:

@@ -1,0 +1,75 @@
+"""The file for a problem with a loop: one step is compiled, what stands around the loop too, and the loop goes into the step's kernel."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from kernelllm.compiler import write_time
+from kernelllm.compiler.loops.inlined import with_inlined_loop
+from kernelllm.compiler.loops.inside_kernel import INSIDE
+from kernelllm.compiler.loops.loop import LoopStep, Widened, loop_step
+from kernelllm.core.types import Problem
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.capture.captured import Captured
+
+log = logging.getLogger(__name__)
+Part = Callable[[Problem, "Callable[[Captured], None] | None"], str]
+"""Writes the file for a part: the step, which is given with a check of its graph, or what stands around the loop."""
+
+
+def written(problem: Problem, part: Part, *, strict: bool) -> str:
+    """The file; empty where there is no loop that can be taken apart. ``strict``: nothing of it may be left to torch."""
+    for candidate in (problem, with_inlined_loop(problem)):
+        if loop := loop_step(candidate):
+            return _File(candidate, part, strict).written(loop)
+    return ""
+
+
+class _File:
+    def __init__(self, problem: Problem, part: Part, strict: bool) -> None:
+        self.problem, self.part, self.strict = problem, part, strict
+
+    def written(self, loop: LoopStep) -> str:
+        try:
+            with write_time.limited(write_time.left() / 2):
+                text, matrices = self._joined(loop)
+        except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
+            log.info("%s: the step of its loop could not be compiled by itself: %s", self.problem.name, error)
+            return ""
+        turned = loop_step(self.problem, matrices) if matrices and INSIDE not in text else None
+        try:
+            with write_time.limited(write_time.left() / 2):
+                other = self._joined(turned, matrices)[0] if turned else text
+        except Exception as error:  # noqa: BLE001 - the first file is whole
+            log.info("%s: its loop with matrices turned could not be compiled: %s", self.problem.name, error)
+            other = text
+        return other if INSIDE in other else text
+
+    def _joined(self, loop: LoopStep, turned: Collection[str] = (), wider: Mapping[str, str] | None = None) -> tuple[str, list[str]]:
+        """The file, and the matrices that go from step to step."""
+        matrices: list[str] = []
+
+        def look(captured: Captured) -> None:
+            loop.check(captured)
+            matrices.extend(loop.matrices(captured))
+
+        try:
+            step = self.part(loop.problem, look)
+        except Widened as found:
+            again = loop_step(self.problem, turned, found.names) if wider is None else None
+            if again is None:
+                raise
+            return self._joined(again, turned, found.names)
+        outside: dict[str, str] = {}
+        for name, part in loop.outside.items():
+            try:
+                outside[name] = self.part(part, None)
+            except Exception as error:  # noqa: BLE001 - torch may do it
+                log.info("%s: %s could not be compiled: %s", self.problem.name, name, error)
+        return loop.whole_file(step, outside, strict=self.strict), matrices
+
+
+__all__ = ["written"]
