@@ -290,7 +290,8 @@ def _in_chunks(problem: Problem, options: Options, known: Lowerings) -> str:
     """The file with the states of a loop over chunks by one kernel; empty where there is no such loop, or that does not work."""
     from kernelllm.compiler.loops.chunk_states import with_chunk_states
 
-    chunked = None if options.backward or options.unroll else with_chunk_states(problem)
+    as_it_is = options.backward or options.unroll or options.trace == "export"  # what comes next where a file was wrong
+    chunked = None if as_it_is else with_chunk_states(problem)
     if chunked is None:
         return ""
     try:

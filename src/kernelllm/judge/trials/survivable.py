@@ -30,13 +30,15 @@ _ASSERTING = (
 )  # fmt: skip
 _MOST_FLOPS = 1e11
 """Of references that a CPU runs to find out."""
+_MOST_NUMBERS = 10**8
+"""In the parameters of such, which are copied for it."""
 
 
 def survives(reference: Reference, inputs: Sequence[Any], *, whole_numbers: bool = False) -> bool:
     """``whole_numbers``: the inputs have other whole numbers than the problem draws, which are not risked where a CPU is too slow."""
     if reference.device == "cpu" or not any(part in name for name in reference.ops for part in _ASSERTING):
         return True
-    if sum(reference.flops.values()) > _MOST_FLOPS:
+    if sum(reference.flops.values()) > _MOST_FLOPS or sum(p.numel() for p in reference.model.parameters()) > _MOST_NUMBERS:
         return not whole_numbers
     if reference.runs_on_a_cpu is None:
         reference.runs_on_a_cpu = not _error_on_a_cpu(reference, reference.inputs(reference.seed))
