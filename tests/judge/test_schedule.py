@@ -54,7 +54,8 @@ def test_weights_among_the_inputs_of_a_compiled_graph_keep_their_size() -> None:
     inputs = [torch.randn(64, 64), 0.02 * torch.randn(64, 64), torch.arange(4), 3]
     spreads = {}
     for origin in ("graph", OF_TORCH_COMPILE):
-        reference: Any = SimpleNamespace(ops={}, inputs=lambda seed: inputs, problem=Problem(name="p", source="", origin=origin))
+        of = Problem(name="p", source="", origin=origin)
+        reference: Any = SimpleNamespace(device="cpu", ops={}, inputs=lambda seed: inputs, problem=of)
         drawn = draw(reference, "large", 1, 0)
         assert drawn is not None
         spreads[origin] = [float(t.std()) > 2 for t in drawn[:2]]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from typing import Any
+
+from kernelllm.core.text import syntax_tree
 
 NAME = "Launcher"
 TEXT = '''
@@ -127,9 +130,7 @@ def _alike(calls: Sequence[str], pointers: int) -> bool:
     """Whether launches have one grid and the same numbers, all of them written out."""
     rests = set()
     for text in calls:
-        call = ast.parse(text, mode="eval").body
-        assert isinstance(call, ast.Call)
-        assert isinstance(call.func, ast.Subscript)
+        call: Any = syntax_tree(text, mode="eval").body
         rest: list[ast.AST] = [call.func.slice, *call.args[pointers:], *call.keywords]
         own = {argument.arg for part in rest for argument in ast.walk(part) if isinstance(argument, ast.arg)}
         free = {name.id for part in rest for name in ast.walk(part) if isinstance(name, ast.Name)} - own - _CONSTANT

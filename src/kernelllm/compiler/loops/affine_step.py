@@ -25,7 +25,7 @@ class NotAffine(Exception):
 
 
 @dataclass
-class Rows:
+class ChunkRows:
     """``w @ S + v``, of the rows of a chunk: the summands of ``w`` and of ``v`` as texts."""
 
     w: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Product:
     """A matrix times rows; the sum of several is no product any more."""
 
     left: str
-    rows: Rows
+    rows: ChunkRows
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Step:
     """Whether all that is said of S is said of its transpose."""
 
 
-Form = Rows | Product | State
+Form = ChunkRows | Product | State
 Seen = tuple[Form, bool] | str
 """What a value is, and whether it is the transpose of that; the text of one that knows nothing of the matrix."""
 
@@ -203,7 +203,7 @@ class _Analysis:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
                 node = node.func.value
         left, right = _factors(node)
-        return Product(f"({right}).mT", Rows(v=[f"({left}).mT"])) if turned else Product(left, Rows(v=[right]))
+        return Product(f"({right}).mT", ChunkRows(v=[f"({left}).mT"])) if turned else Product(left, ChunkRows(v=[right]))
 
 
 def _read(node: ast.AST) -> set[str]:
@@ -273,28 +273,28 @@ def _product(matrix: str, of: Form) -> Form:
     if isinstance(of, State) and of.gate is not None:
         if of.products or of.added:
             raise NotAffine
-        return Rows(w=["".join((f"({matrix})", *(f" * {TURNED}({COLUMN}({text}))" for text in of.gate)))])
+        return ChunkRows(w=["".join((f"({matrix})", *(f" * {TURNED}({COLUMN}({text}))" for text in of.gate)))])
     return Product(matrix, _rows(of))
 
 
-def _rows(form: Form | str) -> Rows:
+def _rows(form: Form | str) -> ChunkRows:
     """A form as rows of a chunk."""
-    if isinstance(form, Rows):
+    if isinstance(form, ChunkRows):
         return form
     if isinstance(form, str):
-        return Rows(v=[f"({form})"])
+        return ChunkRows(v=[f"({form})"])
     if isinstance(form, Product):
-        return Rows(*([f"(({form.left}) @ ({text}))" for text in texts] for texts in (form.rows.w, form.rows.v)))
+        return ChunkRows(*([f"(({form.left}) @ ({text}))" for text in texts] for texts in (form.rows.w, form.rows.v)))
     if form.gate is not None:
         raise NotAffine
     parts = [*map(_rows, form.products), *map(_rows, form.added)]
-    return Rows([w for part in parts for w in part.w], [v for part in parts for v in part.v])
+    return ChunkRows([w for part in parts for w in part.w], [v for part in parts for v in part.v])
 
 
 def _times(form: Form, by: str) -> Form:
     column = f"{COLUMN}({by})"
-    if isinstance(form, Rows):
-        return Rows([f"({w}) * {column}" for w in form.w], [f"({v}) * ({by})" for v in form.v])
+    if isinstance(form, ChunkRows):
+        return ChunkRows([f"({w}) * {column}" for w in form.w], [f"({v}) * ({by})" for v in form.v])
     if isinstance(form, Product):
         return Product(f"({form.left}) * {column}", form.rows)
     if form.added:
@@ -304,9 +304,9 @@ def _times(form: Form, by: str) -> Form:
 
 
 def _plus(one: Form, other: Form | str) -> Form:
-    if isinstance(one, Rows) or isinstance(other, Rows):
+    if isinstance(one, ChunkRows) or isinstance(other, ChunkRows):
         parts = [_rows(part) for part in (one, other)]
-        return Rows([w for part in parts for w in part.w], [v for part in parts for v in part.v])
+        return ChunkRows([w for part in parts for w in part.w], [v for part in parts for v in part.v])
     states = [
         part if isinstance(part, State) else State(added=[part]) if isinstance(part, str) else State(products=[part])
         for part in (one, other)

@@ -154,7 +154,7 @@ def _all_steps(value: str, counter: str, bounds: list[str]) -> str:
     return f"{_STEPS}({moved}, {', '.join(bounds)})[{', '.join(rest)}]"
 
 
-class _Renamed(ast.NodeTransformer):
+class _LatestNames(ast.NodeTransformer):
     def __init__(self) -> None:
         self.now: dict[str, str] = {}
 
@@ -165,7 +165,7 @@ class _Renamed(ast.NodeTransformer):
 def _each_name_once(body: list[ast.stmt], inputs: list[str]) -> list[ast.stmt]:
     """Plain assignments in which a name that is set again has another name from there on."""
     taken, seen = {n for s in body for n in names(s)}, set(inputs)
-    renamed = _Renamed()
+    renamed = _LatestNames()
     new: list[ast.stmt] = []
     for statement in body:
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):

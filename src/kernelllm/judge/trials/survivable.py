@@ -10,16 +10,13 @@ import contextlib
 import copy
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from kernelllm.judge.checks.operator_families import operator
 from kernelllm.problems.without_dynamo import OperatorMode
-
-if TYPE_CHECKING:
-    from kernelllm.judge.trials.reference import Reference
 
 log = logging.getLogger(__name__)
 INDEXING = ("embedding", "index", "gather", "scatter", "take", "nll_loss", "one_hot")
@@ -34,8 +31,11 @@ _MOST_NUMBERS = 10**8
 """In the parameters of such, which are copied for it."""
 
 
-def survives(reference: Reference, inputs: Sequence[Any], *, whole_numbers: bool = False) -> bool:
-    """``whole_numbers``: the inputs have other whole numbers than the problem draws, which are not risked where a CPU is too slow."""
+def survives(reference: Any, inputs: Sequence[Any], *, whole_numbers: bool = False) -> bool:
+    """Whether a ``Reference``, which itself needs this module, can be run on the inputs.
+
+    ``whole_numbers``: they have other whole numbers than the problem draws, which are not risked where a CPU is too slow.
+    """
     if reference.device == "cpu" or not any(part in name for name in reference.ops for part in _ASSERTING):
         return True
     if sum(reference.flops.values()) > _MOST_FLOPS or sum(p.numel() for p in reference.model.parameters()) > _MOST_NUMBERS:
@@ -50,7 +50,7 @@ def survives(reference: Reference, inputs: Sequence[Any], *, whole_numbers: bool
     return not error
 
 
-def _error_on_a_cpu(reference: Reference, inputs: Sequence[Any]) -> str:
+def _error_on_a_cpu(reference: Any, inputs: Sequence[Any]) -> str:
     there = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().cpu(), list(inputs))
     try:
         with torch.no_grad():
