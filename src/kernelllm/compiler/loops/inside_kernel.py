@@ -137,7 +137,7 @@ def _relate(loop: _Loop, step: _Step) -> None:
         if isinstance(given, ast.Name) and given.id in loop.targets:
             step.carried[parameter] = step.results[loop.targets.index(given.id)]
         elif index in {n.id for n in ast.walk(given) if isinstance(n, ast.Name)}:
-            slice_dim(given, index)
+            _slice_dim(given, index)
             step.sliced.add(parameter)
     step.results = [step.views.get(name, name) for name in step.results]
     step.carried = {parameter: step.views.get(name, name) for parameter, name in step.carried.items()}
@@ -146,7 +146,7 @@ def _relate(loop: _Loop, step: _Step) -> None:
     need(set(step.results) == step.listed | set(step.carried.values()))
 
 
-def slice_dim(given: Any, index: str) -> int:
+def _slice_dim(given: Any, index: str) -> int:
     """The dimension that the loop's index picks from in ``x[:, t, None]``; what else is picked must be whole or new."""
     need(isinstance(given, ast.Subscript) and isinstance(given.value, ast.Name) and given.value.id != index)
     items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
@@ -324,7 +324,7 @@ def _rewrite_forward(forward: Any, loop: _Loop, step: _Step) -> None:
         if step.parameters[position] in step.sliced:
             items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
             rest = [ast.unparse(i) for i in items if ast.unparse(i) != index]
-            moved = f"{ast.unparse(given.value)}.movedim({slice_dim(given, index)}, 0)"
+            moved = f"{ast.unparse(given.value)}.movedim({_slice_dim(given, index)}, 0)"
             loop.call.args[position] = syntax_tree(f"{moved}[{', '.join([':', *rest])}]", mode="eval").body
     loop.call.args.insert(0, loop.steps)
     new = [loop.node.body[0]]
