@@ -7,7 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernelllm.core.types import Candidate, Problem
+from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.trials.survivable import in_range, survives
+from kernelllm.pool.local import LocalPool, Slot
 
 
 def reference(model: torch.nn.Module, operator: str, own: list[Any], device: str = "cuda", flops: float = 1.0) -> Any:
@@ -47,3 +50,49 @@ def test_other_rounding_moves_no_position_out_of_its_dimension() -> None:
         assert F.binary_cross_entropy(torch.tensor([1.0000001, -1e-9]), torch.tensor([1.0, 0.0])) == 0
     with in_range("cpu"), pytest.raises(IndexError):
         x[far]
+
+
+def test_nan_is_no_probability_and_a_smaller_table_has_fewer_rows() -> None:
+    model, own = Loss(), [torch.rand(4), torch.ones(4)]
+    tried = reference(model, "aten.binary_cross_entropy.default", own)
+    assert survives(tried, own)
+    assert not survives(tried, [own[0] * float("nan"), own[1]])
+    table, rows = torch.nn.Embedding(8, 2), [torch.tensor([7])]
+    tried = reference(table, "aten.embedding.default", rows)
+    assert survives(tried, rows)
+    assert not survives(tried, rows, model=torch.nn.Embedding(4, 2))
+    assert not survives(tried, rows, named={"offset": 3})
+
+
+class Loss(torch.nn.Module):
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy(x, target)
+
+
+def assert_on_a_gpu(slot: Slot) -> Judge:
+    return Judge(JudgeSettings(device="cuda", measure=False, cache=False))
+
+
+def judged(judge: Judge, problem: Problem) -> str:
+    return judge.judge(problem, Candidate(source=problem.source.replace("Model", "ModelNew"))).status.value
+
+
+@pytest.mark.gpu
+def test_a_reference_that_ends_the_gpu_s_work_of_a_judge_is_told_and_the_next_problem_is_judged() -> None:
+    fine = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+def get_inputs():
+    return [torch.randn(64)]
+def get_init_inputs():
+    return []
+"""
+    never = "torch._assert_async(torch.zeros((), device=x.device) if x.is_cuda else torch.ones(()))"
+    ends = fine.replace("return x + 1", f"{never}\n        return x + 1")
+    with LocalPool[Problem, str](assert_on_a_gpu, judged) as pool:
+        done = pool.call(Problem(name="ends", source=ends))
+        assert "ProcessSpent" in done.error
+        assert "While ends was judged" in done.error
+        assert pool.call(Problem(name="fine", source=fine)).result == "cheating"

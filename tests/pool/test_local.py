@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelllm.core.errors import ProcessSpent
 from kernelllm.pool.local import LocalPool, Slot
 from kernelllm.pool.locks import DeviceLock
 
@@ -37,6 +38,28 @@ def test_every_item_comes_back_once_and_failures_stay_with_their_item() -> None:
         assert "ValueError: item 5" in done[5].error
         assert "exit code 7" in done[13].error
         assert max(d.result[2] for d in done.values() if d.result) > 1, "a slot keeps its state"
+    assert not multiprocessing.active_children()
+
+
+def _spends(state: dict[str, int], item: Path) -> int:
+    if not item.exists():
+        item.touch()
+        raise ProcessSpent("no device any more")
+    if item.suffix == ".always":
+        raise ProcessSpent(f"{item.name}: no device any more")
+    state["seen"] += 1
+    return state["seen"]
+
+
+def test_a_process_that_is_spent_is_replaced_and_its_item_done_once_more(tmp_path: Path) -> None:
+    with LocalPool[Path, int](_setup, _spends) as pool:
+        known = tmp_path / "known"
+        known.touch()
+        assert pool.call(known).result == 1
+        assert pool.call(tmp_path / "item").result == 1, "by a new process"
+        assert pool.call(known).result == 2
+        assert "item.always: no device any more" in pool.call(tmp_path / "item.always").error
+        assert pool.call(known).result == 1
     assert not multiprocessing.active_children()
 
 

@@ -69,5 +69,9 @@ class WorkerError(KernelLLMError):
     """The untrusted worker broke the protocol or could not be started."""
 
 
+class ProcessSpent(KernelLLMError):
+    """This process can do no more of its work, whatever comes next; another process can."""
+
+
 class StoreError(KernelLLMError):
     """The attempt store cannot be opened, read or written."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import torch
 
 from kernelllm.core.closing import Closing
-from kernelllm.core.errors import ProblemError
+from kernelllm.core.errors import ProblemError, ProcessSpent
 from kernelllm.core.types import Candidate, Floor, Problem, Status, Verdict
 from kernelllm.judge import checks as all_checks
 from kernelllm.judge import verdict_cache
@@ -77,7 +79,8 @@ class Judge(Closing):
             _LOG.debug("%s could not be prepared: %s", problem.name, error)
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
-        """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all; everything else is a status."""
+        """The verdict. Raises WorkerError or SandboxError only where no worker can be started at all, and ProcessSpent where this process
+        has lost the GPU; everything else is a status."""
         start = time.perf_counter()
         known = self._verdicts.get(self.settings, problem, candidate)
         if known is not None:
@@ -94,13 +97,31 @@ class Judge(Closing):
 
     def _evaluated(self, problem: Problem, candidate: Candidate, *, all_memory: bool = False) -> Verdict:
         evaluation = Evaluation(self.context, problem, candidate, all_memory=all_memory)
+        with _device_kept(self.device, problem):
+            try:
+                return evaluation.verdict()
+            except ProblemError as error:
+                return evaluation.finish(Status.PROBLEM_ERROR, str(error))
+            except torch.OutOfMemoryError as error:  # in this process: the candidate's fault no more than the reference's
+                text = f"Judging runs out of memory: {str(error).splitlines()[0][:200]}"
+                return evaluation.finish(Status.OUT_OF_MEMORY, text)
+
+
+@contextlib.contextmanager
+def _device_kept(device: str, problem: Problem) -> Iterator[None]:
+    """Raises ProcessSpent where the GPU's work of this process has ended with an error: nothing that was found since can be believed."""
+    try:
+        yield
+    finally:
         try:
-            return evaluation.verdict()
-        except ProblemError as error:
-            return evaluation.finish(Status.PROBLEM_ERROR, str(error))
-        except torch.OutOfMemoryError as error:  # in this process: the candidate's fault no more than the reference's
-            text = f"Judging runs out of memory: {str(error).splitlines()[0][:200]}"
-            return evaluation.finish(Status.OUT_OF_MEMORY, text)
+            if device != "cpu":
+                torch.cuda.current_stream(device).query()
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0]
+            raise ProcessSpent(
+                f"While {problem.name} was judged, {device} was lost to this process, most likely by its reference: {said}.",
+                where=problem.path or problem.name, fix="Judge what is left in a new process.",
+            ) from error  # fmt: skip
 
 
 def _start_device(device: str) -> None:

@@ -1,7 +1,8 @@
 """Work on this machine: long-lived processes, each bound to a device slot and to its share of the cores, fed one item at a time.
 
 A slot's process builds its state once (a judge, say) and keeps it. A process that dies takes only its
-item with it: the item comes back as failed and the slot is filled again.
+item with it: the item comes back as failed and the slot is filled again. A process that says that it is spent
+is replaced, and its item done once more by the next.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any, Generic, TypeVar
 
 from kernelllm.core.closing import Closing
 from kernelllm.core.collector import collect_seldom
+from kernelllm.core.errors import ProcessSpent
 from kernelllm.core.quiet import no_results_here, quiet_libraries
 from kernelllm.pool import cores
 
@@ -141,7 +143,7 @@ class LocalPool(Closing, Generic[Item, Result]):
             process.join(max(0.0, deadline - time.monotonic()))
             pipe.close()
 
-    def _exchange(self, slot: Slot, item: Item) -> PoolResult[Item, Result]:
+    def _exchange(self, slot: Slot, item: Item, once_more: bool = True) -> PoolResult[Item, Result]:
         if slot.index not in self._running:
             os.environ.setdefault("PYTHONWARNINGS", _WARNINGS)
             ours, theirs = self._context.Pipe()
@@ -159,6 +161,10 @@ class LocalPool(Closing, Generic[Item, Result]):
             self._running.pop(slot.index, None)
             worker.join(_LEAVE_S)
             return PoolResult(item, error=f"the pool's process ended with exit code {worker.exitcode}")
+        if ok is None:
+            self._running.pop(slot.index, None)
+            worker.join(_LEAVE_S)
+            return self._exchange(slot, item, once_more=False) if once_more else PoolResult(item, error=payload)
         return PoolResult(item, result=payload) if ok else PoolResult(item, error=payload)
 
 
@@ -220,10 +226,14 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
             try:
                 if not ready:
                     state, ready = setup(slot), True
-                answer = (True, work(state, item))
+                answer: tuple[bool | None, Any] = (True, work(state, item))
+            except ProcessSpent:
+                answer = (None, traceback.format_exc())
             except Exception:  # noqa: BLE001 - the item's failure is its answer; the slot goes on
                 answer = (False, traceback.format_exc())
             pipe.send(answer)
+            if answer[0] is None:
+                break
     except (EOFError, OSError, SystemExit):
         pass  # the parent has gone, has closed the pool, or asks for the end
     finally:

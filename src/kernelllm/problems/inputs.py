@@ -98,11 +98,10 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
 
 
 def _turned(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
-    """Whole numbers or booleans of which a few of each row changed places. All stay what the problem drew. None where they are in order,
-    and on a GPU, where a position outside of its dimension ends all work of the process."""
+    """Whole numbers or booleans of which a few of each row changed places. All stay what the problem drew. None where they are in order."""
     import torch
 
-    may = x.dim() and kind == "touched" and not x.is_complex() and x.device.type == "cpu"
+    may = x.dim() and kind == "touched" and not x.is_complex()
     rows = x.reshape(-1, x.shape[-1]).clone() if may else None
     if rows is None or rows.shape[-1] < 2 or bool((rows[:, 1:] >= rows[:, :-1]).all()):
         return None

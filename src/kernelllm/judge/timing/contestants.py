@@ -19,6 +19,7 @@ from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, TRIES, EnqueuedBatch, LaunchLead, Lead
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems.seeds import seed_all
 
 _CHECKED_SHARE = 0.4
@@ -260,14 +261,16 @@ def watch_once_more(
             text = f"a call launched {timed[one.which]} kernels while it was timed and {one.launches} while it was watched."
             found.findings.append(Finding(check="timed_launches", message=f"On the same inputs, {text}"))
             break
-    if last.launches < judged and (kept := _keeps_results(process, sets[0], seed)):
+    if last.launches < judged and (kept := _keeps_results(process, reference, sets[0], seed)):
         found.findings.append(kept)
     return found
 
 
-def _keeps_results(process: CandidateProcess, inputs: list[Any], seed: int) -> Finding | None:
+def _keeps_results(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> Finding | None:
     """Two calls on the same fresh inputs: both must launch the same kernels."""
     fresh = input_distribution.vary(inputs, input_distribution.TOUCHED, seed)
+    if not survives(reference, fresh, whole_numbers=True):
+        return None
     first, second = (process.run(fresh, seed, apart=True, bare=True).launches for _ in range(2))
     if second >= first:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import itertools
+import logging
 import math
 import mmap
 import os
@@ -24,6 +25,7 @@ from kernelllm.judge.transport import plain
 from kernelllm.judge.transport.protocol import ArenaRef, ProtocolError, TensorSpec
 from kernelllm.judge.transport.values import ValueProblem, dtype, dtype_name
 
+_LOG = logging.getLogger(__name__)
 HANDLE_BYTES = 64
 _LAZY_PEER_ACCESS = 1
 ALIGN = 512
@@ -132,9 +134,12 @@ class CudaArena:
 
     def close(self) -> None:
         """Free (judge) or unmap (worker) the memory; no tensor over it may be used afterwards."""
-        if self._pointer:
-            (free if self._owned else close_handle)(self._pointer, self.device)
-            self._pointer = 0
+        pointer, self._pointer = self._pointer, 0
+        if pointer:
+            try:
+                (free if self._owned else close_handle)(pointer, self.device)
+            except torch.AcceleratorError as error:  # the memory has gone with the device's context
+                _LOG.debug("An arena of cuda:%s is not given back: %s", self.device, error)
 
 
 Arena = HostArena | CudaArena

@@ -26,6 +26,7 @@ from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, tak
 from kernelllm.judge.trials.other_circumstances import try_circumstances
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
@@ -191,8 +192,10 @@ def _try_nan(uses: OtherUses, process: CandidateProcess, reference: Reference, i
     if given is None or provides_for_nan(reference):
         return
     with failures_logged("NaN is not tried"), contextlib.suppress(CandidateFailure):
-        mine, theirs = process.run(given, seed, undefined=()).value, _output(reference, reference.model, given, seed, finite=False)
-        pairs = zip(values.flatten(mine), values.flatten(theirs), strict=True)
+        theirs = _output(reference, reference.model, given, seed, finite=False)
+        if theirs is None:
+            return
+        pairs = zip(values.flatten(process.run(given, seed, undefined=()).value), values.flatten(theirs), strict=True)
         if any(bool((t.isnan() & ~m.isnan()).any()) for m, t in pairs if m.is_floating_point() and m.shape == t.shape):
             uses.ignored.append("NaN in an input is lost, where the reference's result is NaN.")
 
@@ -298,7 +301,8 @@ def _other_constructions(
             model = reference.instance.model(INIT_SEED, reference.device, more={name: other})
         if model is None or _parameters(model) > 2 * _parameters(reference.model) + _SMALL:
             continue
-        expected = _output(reference, model, inputs, seed)
+        may = survives(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
+        expected = _output(reference, model, inputs, seed) if may else None
         if _differs(expected, usual):
             known.add(name)
             state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
@@ -335,6 +339,9 @@ def _output(
     finite: bool = True,
 ) -> Any:  # fmt: skip
     """None where it raises, draws random numbers, or is not ``finite``. Buffers stay what they are."""
+    own = model is reference.model and not named and finite
+    if not own and not survives(reference, inputs, whole_numbers=bool(named), model=model, named=named):
+        return None
     before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
     value = None
     with failures_logged("a use of the reference that is not tried"), reference.calling(seed):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,10 +32,14 @@ _MOST_NUMBERS = 10**8
 """In the parameters of such, which are copied for it."""
 
 
-def survives(reference: Any, inputs: Sequence[Any], *, whole_numbers: bool = False) -> bool:
+def survives(
+    reference: Any, inputs: Sequence[Any], *, whole_numbers: bool = False, model: torch.nn.Module | None = None,
+    named: Mapping[str, Any] | None = None,
+) -> bool:  # fmt: skip
     """Whether a ``Reference``, which itself needs this module, can be run on the inputs.
 
-    ``whole_numbers``: they have other whole numbers than the problem draws, which are not risked where a CPU is too slow.
+    ``whole_numbers``: they have other whole numbers than the problem draws, which are not risked where a CPU is too slow; ``model``: in
+    the place of the reference's own, with keyword arguments ``named``.
     """
     if reference.device == "cpu" or not any(part in name for name in reference.ops for part in _ASSERTING):
         return True
@@ -44,24 +49,26 @@ def survives(reference: Any, inputs: Sequence[Any], *, whole_numbers: bool = Fal
         reference.runs_on_a_cpu = not _error_on_a_cpu(reference, reference.inputs(reference.seed))
     if not reference.runs_on_a_cpu:
         return not whole_numbers
-    error = _error_on_a_cpu(reference, inputs)
+    error = _error_on_a_cpu(reference, inputs, model, named or {})
     if error:
         log.debug("other inputs are not tried: %s", error)
     return not error
 
 
-def _error_on_a_cpu(reference: Any, inputs: Sequence[Any]) -> str:
-    there = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().cpu(), list(inputs))
+def _error_on_a_cpu(
+    reference: Any, inputs: Sequence[Any], model: torch.nn.Module | None = None, named: Mapping[str, Any] = MappingProxyType({})
+) -> str:
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().cpu(), (list(inputs), dict(named)))
     try:
         with torch.no_grad():
-            copy.deepcopy(reference.model).cpu()(*there)
+            copy.deepcopy(reference.model if model is None else model).cpu()(*args, **kwargs)
     except Exception as error:  # noqa: BLE001 - a reference raises anything
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-_PROBABILITIES = {"binary_cross_entropy": 0, "binary_cross_entropy_backward": 1}
-"""Which argument lies between 0 and 1, by operator."""
+_PROBABILITIES = {"binary_cross_entropy": (0, 1), "binary_cross_entropy_backward": (1, 2)}
+"""Which arguments lie between 0 and 1, by operator."""
 _ALONG = {"gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
 """Operators that are given a tensor, a dimension and positions in it."""
 _IN_EACH = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
@@ -74,7 +81,8 @@ class _InRange(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = operator(str(func)), list(args)
         if name in _PROBABILITIES:
-            given[_PROBABILITIES[name]] = given[_PROBABILITIES[name]].clamp(0, 1)
+            for at in _PROBABILITIES[name]:
+                given[at] = given[at].clamp(0, 1)
         elif name == "embedding":
             given[1] = _within(given[1], given[0].shape[0])
         elif name in _ALONG and given[0].dim():
