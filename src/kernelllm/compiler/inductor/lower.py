@@ -70,7 +70,7 @@ class Lowered:
 _CUDA = torch.device("cuda", 0)
 
 
-def settings(options: Options, *, counted: bool = False) -> dict[str, Any]:
+def settings(options: Options) -> dict[str, Any]:
     """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
     return {
         "layout_optimization": options.library,
@@ -100,7 +100,7 @@ def settings(options: Options, *, counted: bool = False) -> dict[str, Any]:
         "pattern_matcher": True,
         "combo_kernels": False,
         "assert_indirect_indexing": False,
-        "split_reductions": options.split_reductions and not counted,  # the parts of a split must be known at the top
+        "split_reductions": options.split_reductions,
         "max_fusion_size": 64 if options.fusion else 1,
         "triton.cudagraphs": False,
         "triton.multi_kernel": 0,
@@ -231,7 +231,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         for replace in (size_extremes.replace, broadcasting.of_computed_ones, channels_last.wanted, in_place.allowed, tilings.remember):
             replace(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
-        stack.enter_context(config.patch(settings(options, counted=captured.counted)))
+        stack.enter_context(config.patch(settings(options)))
         if options.mixed and depthwise.of_few_channels(captured.graph):
             stack.enter_context(config.patch(layout_optimization=False))
         patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))

@@ -49,10 +49,12 @@ def is_prime(n: int) -> bool:
 @contextmanager
 def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
     """While open, Inductor's split reductions of symbolic length have a marked number of parts (``marks``), or stay in one kernel where
-    there are rows for all cores (``whole_rows``); running sums are not split."""
+    there are rows for all cores (``whole_rows``). Running sums are not split, nor what has as many elements as torch counts meanwhile: the
+    parts must be known where a forward begins."""
     from torch._inductor.ir import Reduction, Scan
     from torch._inductor.runtime.hints import ReductionHint
     from torch._inductor.virtualized import V
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     plain, scan = Reduction.num_splits, Scan.num_splits
     names = list(inspect.signature(plain).parameters)
@@ -62,6 +64,8 @@ def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
         given = dict(zip(names, args, strict=False)) | kwargs
         hint, parts = plain(*args, **kwargs)
         length = given["reduction_numel"]
+        if free_unbacked_symbols([length, *given["ranges"]]):
+            return hint, 1
         longest = LONG if hint == ReductionHint.INNER else _ACROSS
         if parts != 1 and (V.graph.sizevars.optimization_hint(length) <= longest or set(given["ranges"]) & set(_LENGTHS)):
             return hint, 1  # one program does it, or it is a part already
