@@ -9,6 +9,8 @@ import ast
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
+from kernelllm.compiler.loops.reversed_loops import from_the_first, is_call, with_lists_as_they_grow, with_plain_order
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
@@ -20,18 +22,29 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     text = [ast.unparse(s) for s in (*before, loop, *after)]
     before, new, after = (syntax_tree("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
     before = [single for statement in before for single in _singles(statement)]
-    counted: Any = _counted(new[0], {n for s in (*before, *new, *after) for n in names(s)})
+    made: Any = new[0]
+    made.body = [single for statement in made.body for single in _one_by_one(statement)]
+    made.iter, backwards = with_plain_order(made.iter)
+    counted: Any = _counted(made, {n for s in (*before, *new, *after) for n in names(s)})
+    _name_lists_apart(before, counted, after)
+    after = with_lists_as_they_grow(before, counted, after)
+    before = with_choices(before, counted)
+    if backwards and (turned := from_the_first(before, counted, after)) is not None:
+        before, after = turned
+    elif backwards:
+        counted.iter = ast.Call(ast.Name("reversed", ast.Load()), [counted.iter], [])
     for statement in list(counted.body):
         filled = _filled(before, counted, after, statement)
         if filled is not None:
             before, after = filled
+    before = with_tensors(before, counted)
     return [*before, *_compared(before, counted)], counted, after
 
 
 def _compared(before: Statements, loop: Any) -> Statements:
     """Statements that compare all counts at once with what the loop compares its counter with (``t < lengths``), of which it takes rows."""
     over, target = loop.iter, loop.target
-    if not isinstance(target, ast.Name) or not _is_call(over, "range") or len(over.args) > 2:
+    if not isinstance(target, ast.Name) or not is_call(over, "range") or len(over.args) > 2:
         return []
     changed = {n for s in loop.body for n in stored(s)} | {target.id}
     decides = {id(c) for s in loop.body for n in ast.walk(s) if isinstance(n, ast.If | ast.IfExp | ast.While) for c in ast.walk(n.test)}
@@ -61,13 +74,40 @@ def _compared(before: Statements, loop: Any) -> Statements:
     return found
 
 
+def _name_lists_apart(before: Statements, loop: Any, after: Statements) -> None:
+    """A list whose name is set again behind the loop, to what is stacked of it, gets a name of its own; in place."""
+    made = [s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List)]
+    taken = {n for s in (*before, loop, *after) for n in names(s)}
+    for name in dict.fromkeys(n for s in made for n in stored(s)):
+        at = next((i for i, s in enumerate(after) if name in stored(s)), None)
+        if at is None or not isinstance(after[at], ast.Assign) or sum(name in stored(s) for s in before) != 1:
+            continue
+        new = next(f"{name}_steps{i or ''}" for i in range(len(taken) + 1) if f"{name}_steps{i or ''}" not in taken)
+        taken.add(new)
+        for where in (*before, loop, *after[:at], after[at].value):  # type: ignore[attr-defined]
+            for node in ast.walk(where):
+                if isinstance(node, ast.Name) and node.id == name:
+                    node.id = new
+
+
+def _one_by_one(statement: ast.stmt) -> Statements:
+    """``out[t] = last = value`` as a statement for each target, a name first."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) < 2:
+        return [statement]
+    first = next((t for t in statement.targets if isinstance(t, ast.Name)), None)
+    if first is None:
+        return [statement]
+    others = [f"{ast.unparse(t)} = {first.id}" for t in statement.targets if t is not first]
+    return syntax_tree("\n".join([f"{first.id} = {ast.unparse(statement.value)}", *others])).body
+
+
 def _singles(statement: ast.stmt) -> Statements:
     """``states, out = zeros, []`` as a statement for each name."""
     target: Any = statement.targets[0] if isinstance(statement, ast.Assign) else None
     value: Any = statement.value if isinstance(statement, ast.Assign) else None
     if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
         return [statement]
-    if not any(isinstance(v, ast.List) for v in value.elts) or set(stored(target)) & names(value):
+    if not any(isinstance(v, ast.List | ast.Constant) for v in value.elts) or set(stored(target)) & names(value):
         return [statement]
     return [syntax_tree(f"{ast.unparse(t)} = {ast.unparse(v)}").body[0] for t, v in zip(target.elts, value.elts, strict=True)]
 
@@ -76,12 +116,12 @@ def _counted(loop: Any, taken: set[str]) -> Any:
     """The loop with a counter over ``range``, and what it goes over as slices at the counter."""
     over, targets = loop.iter, [loop.target]
     counter = next(f"t{'_' * i}" for i in range(len(taken) + 1) if f"t{'_' * i}" not in taken)
-    if _is_call(over, "enumerate") and len(over.args) == 1 and isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2:
+    if is_call(over, "enumerate") and len(over.args) == 1 and isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2:
         if not isinstance(loop.target.elts[0], ast.Name):
             return loop
         over, counter, targets = over.args[0], loop.target.elts[0].id, [loop.target.elts[1]]
     sources = [over]
-    if _is_call(over, "zip") and not over.keywords and isinstance(targets[0], ast.Tuple):
+    if is_call(over, "zip") and not over.keywords and isinstance(targets[0], ast.Tuple):
         sources, targets = over.args, targets[0].elts
     parts = [_unbound(source) for source in sources]
     if len(sources) != len(targets) or None in parts or not all(isinstance(t, ast.Name) for t in targets):
@@ -92,10 +132,6 @@ def _counted(loop: Any, taken: set[str]) -> Any:
     name, dim = parts[0]  # type: ignore[misc]
     body = "\n".join([*slices, *map(ast.unparse, loop.body)]).replace("\n", "\n    ")
     return syntax_tree(f"for {counter} in range({name}.shape[{dim}]):\n    {body}").body[0]
-
-
-def _is_call(node: Any, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def _unbound(node: Any) -> tuple[str, int] | None:
@@ -137,7 +173,7 @@ def _filled(before: Statements, loop: Any, after: Statements, statement: ast.stm
 
 def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> str | None:
     """The dtype of a tensor made by ``value`` whose dimension ``dim`` is as long as the loop; None where that is not known."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or not _is_call(loop.iter, "range"):
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or not is_call(loop.iter, "range"):
         return None
     if len(loop.iter.args) != 1:
         return None

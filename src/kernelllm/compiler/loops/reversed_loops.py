@@ -1,0 +1,193 @@
+"""Loops from the last step to the first become loops from the first to the last, over tensors that are turned around before and behind.
+
+``for t in reversed(range(n))``, ``range(n - 1, -1, -1)`` and ``zip(reversed(x.unbind(0)), ...)``: returns and advantages are computed so.
+Lists that grow at their front, or are reversed behind the loop, are stacked as they come and turned around then.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.core.text import syntax_tree
+
+Statements = list[ast.stmt]
+
+
+def with_plain_order(over: Any) -> tuple[Any, bool]:
+    """What a loop goes over from its first element on, and whether the loop begins with the last."""
+    if is_call(over, "reversed") and len(over.args) == 1:
+        inner = over.args[0]
+        if is_call(inner, "list", "tuple") and len(inner.args) == 1:
+            inner = inner.args[0]
+        return inner, True
+    if is_call(over, "zip") and over.args and all(is_call(a, "reversed") and len(a.args) == 1 for a in over.args):
+        return ast.Call(over.func, [a.args[0] for a in over.args], over.keywords), True
+    if is_call(over, "range") and len(over.args) == 3 and [ast.unparse(a) for a in over.args[1:]] == ["-1", "-1"]:
+        first = over.args[0]
+        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub) and ast.unparse(first.right) == "1":
+            return ast.Call(over.func, [first.left], []), True
+    return over, False
+
+
+def from_the_first(before: Statements, loop: Any, after: Statements) -> tuple[Statements, Statements] | None:
+    """The statements around a loop over ``range(n)`` that meant its steps from the last to the first; changes its body.
+
+    None, and the loop as it was, where the counter is used in another way than to pick slices.
+    """
+    if not isinstance(loop.target, ast.Name) or not is_call(loop.iter, "range") or len(loop.iter.args) != 1:
+        return None
+    turned = _Turned(loop.target.id, ast.unparse(loop.iter.args[0]), {n for s in loop.body for n in stored(s)}, before, loop)
+    body = [turned.visit(s) for s in syntax_tree("\n".join(map(ast.unparse, loop.body))).body]
+    if any(isinstance(n, ast.Name) and n.id == turned.counter and id(n) not in turned.known for s in body for n in ast.walk(s)):
+        return None
+    fills = [(out, dim) for out, dim in turned.filled if not any(out in names(s) for s in body if out not in _stores_into(s))]
+    if len(fills) != len(turned.filled):
+        return None
+    loop.body = body
+    made = syntax_tree("\n".join(f"{name} = {text}" for text, name in turned.slices.items())).body
+    behind = syntax_tree("\n".join(f"{out} = {out}.flip({dim})" for out, dim in fills)).body
+    return [*before, *made], [*behind, *after]
+
+
+class _Turned(ast.NodeTransformer):
+    """Slices at the counter become slices of tensors that are turned around."""
+
+    def __init__(self, counter: str, steps: str, changed: set[str], before: Statements, loop: Any) -> None:
+        self.counter, self.steps, self.changed = counter, steps, changed
+        self.taken = {n for s in (*before, loop) for n in names(s)}
+        self.slices: dict[str, str] = {}
+        self.filled: list[tuple[str, int]] = []
+        self.known: set[int] = set()
+        """Nodes of the counter that pick from what is turned around."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        place = picked(node, self.counter)
+        if place is None:
+            self.generic_visit(node)
+            return node
+        name, dim, offset = place
+        if isinstance(node.ctx, ast.Store):
+            if offset:
+                return node
+            self.filled.append((name, dim))
+        elif name in self.changed:
+            return node
+        else:
+            text = self._text(name, dim, offset)
+            if text not in self.slices:
+                new = next(f"{name}_back{i or ''}" for i in range(len(self.taken) + 1) if f"{name}_back{i or ''}" not in self.taken)
+                self.taken.add(new)
+                self.slices[text] = new
+            node.value = ast.Name(self.slices[text], ast.Load())
+        items = getattr(node.slice, "elts", [node.slice])
+        at = next(i for i, item in enumerate(items) if self.counter in names(item))
+        only = ast.Name(self.counter, ast.Load())
+        self.known.add(id(only))
+        if isinstance(node.slice, ast.Tuple):
+            node.slice.elts[at] = only
+        else:
+            node.slice = only
+        return node
+
+    def _text(self, name: str, dim: int, offset: int) -> str:
+        if not offset and self.steps in (f"{name}.shape[{dim}]", f"{name}.size({dim})", f"len({name})" if dim == 0 else ""):
+            return f"{name}.flip({dim})"
+        whole = ":, " * dim
+        return f"{name}[{whole}{offset}:{offset} + {self.steps}].flip({dim})" if offset else f"{name}[{whole}:{self.steps}].flip({dim})"
+
+
+def picked(node: ast.Subscript, counter: str) -> tuple[str, int, int] | None:
+    """Name, dimension and offset of ``x[:, t + 1]``; None where it is of another form."""
+    items = list(getattr(node.slice, "elts", [node.slice]))
+    at = [i for i, item in enumerate(items) if counter in names(item)]
+    if not isinstance(node.value, ast.Name) or len(at) != 1 or any(ast.unparse(i) != ":" for i in items[: at[0]]):
+        return None
+    found = re.fullmatch(rf"{counter}(?: \+ (\d+))?", ast.unparse(items[at[0]]))
+    return (node.value.id, at[0], int(found[1] or 0)) if found else None
+
+
+def _stores_into(statement: ast.stmt) -> set[str]:
+    """The tensor into whose slice a statement puts a value, where it does not read it."""
+    target: Any = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name) or target.value.id in names(statement.value):  # type: ignore[attr-defined]
+        return set()
+    return {target.value.id}
+
+
+def with_lists_as_they_grow(before: Statements, loop: Any, after: Statements) -> Statements:
+    """The statements behind the loop where lists grow at their ends alone, are never reversed, and what is stacked of them is turned around
+    instead; changes the loop's body. As they are where that cannot be."""
+    made = [s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) and not s.value.elts]
+    for name in dict.fromkeys(n for s in made for n in stored(s)):
+        grown = [s for s in loop.body if _grows(s, name)]
+        uses = sum(isinstance(n, ast.Name) and n.id == name for s in loop.body for n in ast.walk(s))
+        if len(grown) != 1 or uses != 1:
+            continue
+        front = ast.unparse(grown[0]).startswith(f"{name}.insert(")
+        stacked = _Stacked(name, front)
+        parts = [stacked.statement(s) for s in syntax_tree("\n".join(map(ast.unparse, after))).body]
+        if not stacked.fits:
+            continue
+        after = [s for s in parts if s is not None]
+        if front:
+            loop.body[loop.body.index(grown[0])] = syntax_tree(f"{name}.append({ast.unparse(grown[0].value.args[1])})").body[0]
+    return after
+
+
+def _grows(statement: ast.stmt, name: str) -> bool:
+    call: Any = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or ast.unparse(call.func.value) != name:
+        return False
+    inserts = call.func.attr == "insert" and len(call.args) == 2 and ast.unparse(call.args[0]) == "0"
+    return inserts or (call.func.attr == "append" and len(call.args) == 1)
+
+
+class _Stacked(ast.NodeTransformer):
+    """``torch.stack(list[::-1], 1)`` as ``torch.stack(list, 1).flip(1)``. ``backwards``: whether the list is now the other way around."""
+
+    def __init__(self, name: str, backwards: bool) -> None:
+        self.name, self.backwards, self.fits = name, backwards, True
+
+    def statement(self, statement: ast.stmt) -> ast.stmt | None:
+        """The statement; None for one that reverses the list alone."""
+        text = ast.unparse(statement)
+        reverses = {f"{self.name}.reverse()", *(f"{self.name} = {form}" for form in self._reversed())}
+        if text in reverses:
+            self.backwards = not self.backwards
+            return None
+        return self.visit(statement)  # type: ignore[no-any-return]
+
+    def _reversed(self) -> list[str]:
+        name = self.name
+        return [f"{name}[::-1]", f"list(reversed({name}))", f"tuple(reversed({name}))"]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if ast.unparse(node.func) != "torch.stack" or not node.args or self.name not in names(node.args[0]):
+            self.generic_visit(node)
+            return node
+        given, turns = ast.unparse(node.args[0]), self.backwards
+        if given in self._reversed():
+            turns = not turns
+        elif given != self.name:
+            self.fits = False
+        dims = [*map(ast.unparse, node.args[1:]), *(ast.unparse(k.value) for k in node.keywords if k.arg == "dim")]
+        if len(dims) != len(node.args) - 1 + len(node.keywords):
+            self.fits = False
+        if given == self.name and not turns:
+            return node
+        dim = dims[0] if dims else "0"
+        return syntax_tree(f"torch.stack({self.name}, dim={dim})" + (f".flip({dim})" if turns else ""), mode="eval").body
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        self.fits &= node.id != self.name or not self.backwards
+        return node
+
+
+def is_call(node: Any, *called: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in called
+
+
+__all__ = ["from_the_first", "is_call", "picked", "with_lists_as_they_grow", "with_plain_order"]

@@ -1,0 +1,144 @@
+"""Loops that go backwards, or are other in their first or last step, in one form: it computes the same, and becomes one kernel."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+import torch
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.loops.loop_forms import with_one_form
+from kernelllm.judge import Judge
+
+FORMS = {
+    "filled from the end": """
+        last = torch.zeros_like(r[0])
+        out = torch.zeros_like(r)
+        for t in reversed(range(r.shape[0])):
+            delta = r[t] + 0.9 * v[t + 1] * d[t] - v[t]
+            out[t] = last = delta + 0.8 * d[t] * last
+        return out, out + v[:-1]
+    """,
+    "a range downwards, and a list reversed": """
+        last = torch.zeros_like(r[0])
+        out = []
+        for t in range(r.size(0) - 1, -1, -1):
+            last = r[t] + d[t] * last
+            out.append(last)
+        out.reverse()
+        return torch.stack(out) - v[:-1]
+    """,
+    "a list that grows at its front": """
+        total, out = v[-1], []
+        for t in reversed(range(len(r))):
+            total = r[t] + d[t] * total
+            out.insert(0, total)
+        return torch.stack(out, 1)
+    """,
+    "parts, both backwards": """
+        total, out = v[-1], []
+        for a, b in zip(reversed(r.unbind(0)), reversed(d.unbind(0))):
+            total = a + b * total
+            out.append(total)
+        out = torch.stack(out[::-1], dim=1)
+        return out * 2
+    """,
+    "the last step is another": """
+        gae, n = 0, r.size(0)
+        out = torch.zeros_like(r)
+        for t in reversed(range(n)):
+            if t == n - 1:
+                follows = v[n]
+                live = 1.0 - d[-1]
+            else:
+                follows = v[t + 1]
+                live = 1.0 - d[t + 1]
+            gae = r[t] + 0.9 * follows * live - v[t] + 0.8 * live * gae
+            out[t] = gae
+        return out
+    """,
+    "an expression for the last step": """
+        total, out = 0.0, []
+        for t in reversed(range(r.shape[0])):
+            follows = v[-1] if t == r.shape[0] - 1 else d[t + 1]
+            total = r[t] * follows + d[t] * total
+            out.insert(0, total)
+        return torch.stack(out)
+    """,
+    "the first step is another": """
+        state, out = torch.zeros_like(r[0]), []
+        for t in range(r.shape[0]):
+            shifted = d[t] - d[t - 1] if t > 0 else d[t]
+            state = torch.tanh(state + shifted)
+            if t != 0:
+                state = state + r[t - 1]
+            out.append(state)
+        return torch.stack(out, dim=0)
+    """,
+    "a number that a tensor replaces": """
+        total = 1
+        for t in range(r.shape[0]):
+            total = total * d[t] + r[t]
+        return total
+    """,
+}
+LEFT = {
+    "a list that is read as it grows": """
+        out = [r[0]]
+        for t in range(r.shape[0]):
+            out.insert(0, out[0] + r[t])
+        return torch.stack(out)
+    """,
+    "a list that is used backwards": """
+        out = []
+        for t in range(r.shape[0]):
+            out.insert(0, torch.sin(r[t]))
+        return out[0] + out[1]
+    """,
+    "the counter is a number": """
+        total = r[0]
+        for t in reversed(range(r.shape[0])):
+            total = total * d[t] + t
+        return total
+    """,
+}
+
+
+def run(statements: list[ast.stmt], *inputs: torch.Tensor) -> object:
+    names: dict[str, object] = {"torch": torch}
+    exec("def forward(r, d, v):\n" + textwrap.indent("\n".join(map(ast.unparse, statements)), "    "), names)
+    return names["forward"](*inputs)  # type: ignore[operator]
+
+
+def parts(text: str) -> tuple[list[ast.stmt], ast.For, list[ast.stmt]]:
+    statements = ast.parse(textwrap.dedent(text)).body
+    at = next(i for i, s in enumerate(statements) if isinstance(s, ast.For))
+    return statements[:at], statements[at], statements[at + 1 :]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", [*FORMS, *LEFT])
+def test_one_form_computes_the_same(name: str) -> None:
+    torch.manual_seed(1)
+    inputs = torch.randn(7, 5), torch.rand(7, 5), torch.randn(8, 5)
+    before, loop, after = parts({**FORMS, **LEFT}[name])
+    wanted = run([*before, loop, *after], *inputs)
+    before, loop, after = with_one_form(*parts({**FORMS, **LEFT}[name]))
+    torch.testing.assert_close(run([*before, loop, *after], *inputs), wanted, rtol=1e-6, atol=1e-6)
+    assert (ast.unparse(loop.iter).startswith("range(")) == (name != "the counter is a number")
+    if name in FORMS:
+        nodes = list(ast.walk(loop))
+        assert not any(isinstance(n, ast.If | ast.IfExp) for n in nodes)
+        assert not any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) for n in nodes)
+
+
+def test_advantages_from_the_last_step_to_the_first_are_one_kernel(quick: Judge) -> None:
+    body = textwrap.indent(textwrap.dedent(FORMS["the last step is another"]), " " * 8)
+    given = "def get_inputs(): return [torch.randn(9, 40), torch.rand(9, 40), torch.randn(10, 40)]"
+    text = f"\nclass Model(nn.Module):\n    def forward(self, r, d, v):{body}\n{given}\ndef get_init_inputs(): return []\n"
+    candidate = next(Compiler().write(problem(text), 1))
+    assert "for _ in tl.range(0, steps" in candidate.source
+    verdict = quick.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
