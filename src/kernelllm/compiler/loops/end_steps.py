@@ -20,7 +20,7 @@ def with_choices(before: Statements, loop: Any) -> Statements:
     """The statements before a loop over ``range(n)``, with which steps are the first or the last among them; changes the loop's body."""
     if not isinstance(loop.target, ast.Name) or not is_call(loop.iter, "range") or len(loop.iter.args) != 1:
         return before
-    choices = _Choices(loop, {n for s in (*before, loop) for n in names(s)})
+    choices = _ChoicesOfSteps(loop, {n for s in (*before, loop) for n in names(s)})
     body = [made for s in syntax_tree("\n".join(map(ast.unparse, loop.body))).body for made in choices.statement(s)]
     if not choices.fits or not choices.steps:
         return before
@@ -31,7 +31,7 @@ def with_choices(before: Statements, loop: Any) -> Statements:
     return [*before, *syntax_tree("\n".join(texts)).body]
 
 
-class _Choices(ast.NodeTransformer):
+class _ChoicesOfSteps(ast.NodeTransformer):
     """``a if t == n - 1 else b`` as ``torch.where``: both are computed, and ``b`` reads where it may."""
 
     def __init__(self, loop: Any, taken: set[str]) -> None:
@@ -116,7 +116,7 @@ class _Choices(ast.NodeTransformer):
 class _Neighbours(ast.NodeTransformer):
     """``x[:, t + 1]`` as a slice at t of a tensor that is rolled: it is chosen where the next step is one."""
 
-    def __init__(self, choices: _Choices, by: int) -> None:
+    def __init__(self, choices: _ChoicesOfSteps, by: int) -> None:
         self.choices, self.by = choices, by
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
@@ -148,7 +148,7 @@ def with_tensors(before: Statements, loop: Any) -> Statements:
     taken = {n for s in (*before, loop) for n in names(s)}
     first = {n: next(f"{n}_first{i or ''}" for i in range(len(taken) + 1) if f"{n}_first{i or ''}" not in taken) for n in inner}
     texts = [f"{first[n]} = {n}" for n in sorted(inner) if n in single or any(n in stored(s) for s in before)]
-    texts += [ast.unparse(_Renamed(first | {counter: "0"}).visit(syntax_tree(ast.unparse(s)).body[0])) for s in steps]
+    texts += [ast.unparse(_RenamedAtFirst(first | {counter: "0"}).visit(syntax_tree(ast.unparse(s)).body[0])) for s in steps]
     texts += [f"{n} = torch.full_like({first[n]}, {n})" for n in sorted(carried)]
     return [*before, *syntax_tree("\n".join(texts)).body]
 
@@ -158,7 +158,7 @@ def _appends(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append"
 
 
-class _Renamed(ast.NodeTransformer):
+class _RenamedAtFirst(ast.NodeTransformer):
     def __init__(self, new: dict[str, str]) -> None:
         self.new = new
 
