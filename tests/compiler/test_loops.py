@@ -356,7 +356,6 @@ LEFT = {
     "ends early": "for t in range(x.shape[0]):\n            x = x + x[t]\n            if t > 2:\n                break",
     "uses a size": "for t in range(n):\n            x = torch.tanh(x).view(n, -1)",
     "writes into an attribute": "for t in range(n):\n            self.last = torch.tanh(x)",
-    "two loops": "for t in range(n):\n            x = torch.tanh(x)\n        for t in range(n):\n            x = torch.sin(x)",
     "writes into a slice in a branch": "for t in range(n):\n            if n > 3:\n                y[t] = torch.sin(x[t])",
 }
 

@@ -107,10 +107,13 @@ def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str],
 
 
 def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
-    joins = _Joins(lists)
+    joins = _Joins(lists, {*given, *(n for s in (*before, loop, *found.after) for n in names(s))})
     after = [joins.visit(s) for s in syntax_tree("\n".join(ast.unparse(s) for s in found.after)).body]
     steps = _steps(loop.iter)
-    if not _plain(after) or not any(computes(s, sizes) for s in after) or (joins.found and steps is None):
+    further = [s for s in after if isinstance(s, ast.For)]
+    if not _plain([s for s in after if s not in further]) or (joins.found and steps is None):
+        return
+    if not further and not any(computes(s, sizes) for s in after):
         return
     if any(names(s) & lists for s in after):
         return
@@ -175,15 +178,16 @@ def first_of(over: ast.expr) -> str:
 class _Joins(ast.NodeTransformer):
     """Joined lists become names; ``found``: name to (dimension, the call)."""
 
-    def __init__(self, lists: set[str]) -> None:
-        self.lists = lists
+    def __init__(self, lists: set[str], taken: set[str]) -> None:
+        self.lists, self.taken = lists, taken
         self.found: dict[str, tuple[str, str]] = {}
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         joins = isinstance(node.func, ast.Attribute) and node.func.attr in _JOINS and ast.unparse(node.func.value) == "torch"
         if joins and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.lists:
             dims = [ast.unparse(a) for a in node.args[1:]] + [ast.unparse(k.value) for k in node.keywords if k.arg in ("dim", "axis")]
-            name = f"joined_{len(self.found) + 1}"
+            name = next(name for i in range(1, len(self.taken) + 2) if (name := f"joined_{i}") not in self.taken)
+            self.taken.add(name)
             self.found[name] = (dims[0] if dims else "0", ast.unparse(node))
             return ast.Name(name, ast.Load())
         self.generic_visit(node)

@@ -17,7 +17,7 @@ from kernelllm.compiler.loops.before_after import names, stored
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
-_DEPTH = 4
+_DEPTH, _CALLS = 4, 12
 _UNFIT = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda,
           ast.Try, ast.With, ast.Delete, ast.While)  # fmt: skip
 """What the body of such a function may not have: names in it mean something else, or it ends somewhere else."""
@@ -33,7 +33,7 @@ class _Called:
 
 
 def with_inlined_loop(problem: Problem) -> Problem:
-    """The problem with the loop in its forward; as it is where there is none to move, or more than one."""
+    """The problem with the loops in its forward; as it is where there is none to move."""
     if "for " not in problem.source:
         return problem
     try:
@@ -48,13 +48,13 @@ def with_inlined_loop(problem: Problem) -> Problem:
     if any(isinstance(n, ast.For) for n in ast.walk(forward)):
         return _with(problem, tree) if _without_lambdas(forward) else problem
     scope = _Scope(classes, {s.name: s for s in tree.body if isinstance(s, ast.FunctionDef)}, {"self": "Model"})
-    for _ in range(_DEPTH):
+    for _ in range(_CALLS):
         if not scope.inline_one(forward):
-            return problem
-        if any(isinstance(n, ast.For) for n in ast.walk(forward)):
-            _without_lambdas(forward)
-            return _with(problem, tree)
-    return problem
+            break
+    if not any(isinstance(n, ast.For) for n in ast.walk(forward)):
+        return problem
+    _without_lambdas(forward)
+    return _with(problem, tree)
 
 
 def _with(problem: Problem, tree: ast.Module) -> Problem:
@@ -72,25 +72,17 @@ class _Scope:
         self.classes, self.functions, self.owners = classes, functions, owners
 
     def inline_one(self, forward: ast.FunctionDef) -> bool:
-        """Replace the one call that leads to a loop by what it does."""
-        found = [
-            (at, call, called)
-            for at, statement in enumerate(forward.body)
-            for call in _calls(statement)
-            if (called := self.called(call)) is not None and self.loops(called, _DEPTH)
-        ]
-        if len(found) != 1:
-            return False
-        at, call, called = found[0]
-        statement = forward.body[at]
-        if not isinstance(statement, ast.Assign | ast.Return | ast.Expr):
-            return False
-        new = _body(called, call, names(forward) | {a.arg for a in ast.walk(forward) if isinstance(a, ast.arg)})
-        if new is None:
-            return False
-        lines, value = new
-        forward.body[at : at + 1] = [*lines, _Replaced(call, value).visit(statement)]
-        return True
+        """Replace the first call that leads to a loop by what it does, and can be."""
+        taken = names(forward) | {a.arg for a in ast.walk(forward) if isinstance(a, ast.arg)}
+        for at, statement in enumerate(forward.body):
+            for call in _calls(statement) if isinstance(statement, ast.Assign | ast.Return | ast.Expr) else ():
+                called = self.called(call)
+                new = _body(called, call, taken) if called is not None and self.loops(called, _DEPTH) else None
+                if new is not None:
+                    lines, value = new
+                    forward.body[at : at + 1] = [*lines, _Replaced(call, value).visit(statement)]
+                    return True
+        return False
 
     def called(self, call: ast.Call) -> _Called | None:
         """The function of this file that is called."""

@@ -17,11 +17,12 @@ import msgspec
 
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
-from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LONGER, BeforeAfter, first_of, names, refuses, split, stored
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LENGTHENED, LONGER, BeforeAfter, first_of, names, refuses, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
+from kernelllm.compiler.loops.several_loops import with_methods_of
 from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
@@ -31,13 +32,13 @@ _CLASS = "ModelNew"
 _FORWARD = "    def forward("  # self may stand in the next line
 _IMPORTS = ("import ", "from ")
 _ENTRY, _ENTERED = "_entry", "_entered"
-_TAKEN = {STEP, _ENTRY, BEGIN, FINISH}
+_TAKEN = {STEP, BEGIN, FINISH}
 """Names that the module must not have itself."""
-_SOURCE = f"""
-def {_ENTERED}(inputs):
+_SOURCE = """
+def {entered}(inputs):
     from kernelllm.problems.instance import init_arguments
     args, kwargs = init_arguments(get_init_inputs() if "get_init_inputs" in globals() else [], Model)
-    return Model(*args, **kwargs).{_ENTRY}(*inputs)
+    return Model(*args, **kwargs).{entry}(*inputs)
 """
 
 
@@ -148,7 +149,7 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
         return None
     statements = forward.body[1:] if ast.get_docstring(forward) is not None else list(forward.body)
     found = [i for i, s in enumerate(statements) if isinstance(s, ast.For)]
-    if len(found) != 1 or any(_attribute(node) in _TAKEN for node in ast.walk(model)):
+    if not found or any(_attribute(node) in _TAKEN for node in ast.walk(model)):
         return None
     if {a.arg for a in forward.args.kwonlyargs} & set().union(*(names(s) for s in statements if not refuses(s))):
         return None
@@ -163,10 +164,10 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
         turn, lay, store = (syntax_tree("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
         before, loop.body, after = [*before, *lay], [*turn, *loop.body, *store], [*turn, *after]
     plain = Outliner(given, before, loop, after)
-    for parts in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
-        outlined = Outliner(given, parts.before, loop, parts.after).done()
-        if outlined is not None:
-            return _loop_step(problem, tree, model, forward, parts, before, outlined)
+    for around in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
+        outlined = Outliner(given, around.before, loop, around.after).done()
+        if outlined is not None and not any(isinstance(s, ast.For) for s in around.after):
+            return _loop_step(problem, tree, model, forward, around, before, outlined)
     return None
 
 
@@ -204,7 +205,9 @@ def _part(
     problem: Problem, model: ast.ClassDef, forward: ast.FunctionDef, inputs: list[str], body: list[ast.stmt], entry: list[ast.stmt]
 ) -> Problem:  # fmt: skip
     """The problem of computing ``body`` of ``inputs``, which the statements ``entry`` return, given the forward's own arguments."""
-    made = syntax_tree(f"def forward({', '.join(['self', *inputs])}): pass\ndef {_ENTRY}(self): pass").body
+    known = {n.name for n in ast.walk(syntax_tree(problem.source)) if isinstance(n, ast.FunctionDef)}
+    entry_name, entered = (next(f"{n}{i or ''}" for i in range(len(known) + 1) if f"{n}{i or ''}" not in known) for n in (_ENTRY, _ENTERED))
+    made = syntax_tree(f"def forward({', '.join(['self', *inputs])}): pass\ndef {entry_name}(self): pass").body
     made[0].body, made[1].body, made[1].args = body, entry, forward.args  # type: ignore[attr-defined]
     tensors = {a.arg for a in forward.args.args[1:]}
     made = [_Lengths(tensors).visit(s) for s in syntax_tree("\n".join(ast.unparse(ast.fix_missing_locations(s)) for s in made)).body]
@@ -215,8 +218,9 @@ def _part(
         elif isinstance(node, ast.FunctionDef) and node.name == "get_inputs":
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Return) and inner.value is not None:
-                    inner.value = ast.Call(ast.Name(_ENTERED, ast.Load()), [inner.value], [])
-    source = ast.unparse(ast.fix_missing_locations(part)) + "\n" + _SOURCE + LONGER
+                    inner.value = ast.Call(ast.Name(entered, ast.Load()), [inner.value], [])
+    source = ast.unparse(ast.fix_missing_locations(part)) + "\n" + _SOURCE.format(entry=entry_name, entered=entered)
+    source += "" if LENGTHENED in known else LONGER
     return msgspec.structs.replace(problem, source=source)
 
 
@@ -306,18 +310,25 @@ def merged(base: str, other: str, method: str) -> str:
     What both define alike is there once; other namesakes are renamed.
     """
     known = {name: text for text, bound in _parts(base) for name in bound}
+    taken = {*known} | {name for _, bound in _parts(other) for name in bound}
+
+    def free(name: str) -> str:
+        found = next(f"{method}_{name}{i or ''}" for i in range(len(taken) + 1) if f"{method}_{name}{i or ''}" not in taken)
+        taken.add(found)
+        return found
+
     changes: dict[str, str] = {}
     for text, bound in _parts(other):
         if text.startswith(_IMPORTS):
             continue
-        changes |= {name: f"{method}_{name}" for name in bound if name in known and known[name] != text}
+        changes |= {name: free(name) for name in bound if name in known and known[name] != text}
     grown = True
     while grown:  # a function that uses a renamed one is renamed too
         grown = False
         for text, bound in _parts(other):
             same = bound[0] in known and bound[0] not in changes and not text.startswith(_IMPORTS)
             if same and set(re.findall(r"\w+", text)) & changes.keys():
-                changes |= {name: f"{method}_{name}" for name in bound}
+                changes |= {name: free(name) for name in bound}
                 grown = True
     for old, new in changes.items():
         other = re.sub(rf"(?<![\w.]){old}\b", new, other)
@@ -325,7 +336,7 @@ def merged(base: str, other: str, method: str) -> str:
     body = _FORWARD.replace("forward", method) + other.rpartition(_FORWARD)[2].rstrip()
     head, mark, tail = base.rpartition(f"class {_CLASS}")
     rest = "".join(f"{text}\n\n\n" for text in added if not text.startswith(_IMPORTS))
-    whole = head + rest + mark + tail.rstrip() + "\n\n" + body + "\n"
+    whole = with_methods_of(head + rest + mark + tail.rstrip() + "\n\n" + body + "\n", other, method)
     return ensured(whole, [text for text, _ in _parts(other) if text.startswith(_IMPORTS)])
 
 

@@ -66,10 +66,15 @@ class _File:
         outside: dict[str, str] = {}
         for name, part in loop.outside.items():
             try:
-                outside[name] = self.part(part, None)
+                outside[name] = self._further(part) or self.part(part, None)
             except Exception as error:  # noqa: BLE001 - torch may do it
                 log.info("%s: %s could not be compiled: %s", self.problem.name, name, error)
         return loop.whole_file(step, outside, strict=self.strict), matrices
+
+    def _further(self, part: Problem) -> str:
+        """The file for what comes behind the loop, where that is a loop again; empty where it is none that can be taken apart."""
+        loop = loop_step(part)
+        return _File(part, self.part, self.strict).written(loop) if loop else ""
 
 
 __all__ = ["written"]

@@ -11,6 +11,7 @@ from typing import Any
 from kernelllm.compiler.loops.before_after import names, stored
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
 from kernelllm.compiler.loops.reversed_loops import from_the_first, is_call, with_lists_as_they_grow, with_plain_order
+from kernelllm.compiler.loops.several_loops import with_later_loops_apart
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
@@ -22,6 +23,8 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     text = [ast.unparse(s) for s in (*before, loop, *after)]
     before, new, after = (syntax_tree("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
     before = [single for statement in before for single in _singles(statement)]
+    if any(isinstance(s, ast.For) for s in after):
+        before, after = with_later_loops_apart(before, new[0], after)
     made: Any = new[0]
     made.body = [single for statement in made.body for single in _one_by_one(statement)]
     made.iter, backwards = with_plain_order(made.iter)

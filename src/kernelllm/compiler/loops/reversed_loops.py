@@ -120,18 +120,23 @@ def _stores_into(statement: ast.stmt) -> set[str]:
 def with_lists_as_they_grow(before: Statements, loop: Any, after: Statements) -> Statements:
     """The statements behind the loop where lists grow at their ends alone, are never reversed, and what is stacked of them is turned around
     instead; changes the loop's body. As they are where that cannot be."""
-    made = [s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) and not s.value.elts]
-    for name in dict.fromkeys(n for s in made for n in stored(s)):
+    made = {n: s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) for n in stored(s)}
+    taken = {n for s in (*before, loop, *after) for n in names(s)}
+    for name, first in made.items():
         grown = [s for s in loop.body if _grows(s, name)]
         uses = sum(isinstance(n, ast.Name) and n.id == name for s in loop.body for n in ast.walk(s))
         if len(grown) != 1 or uses != 1:
             continue
         front = ast.unparse(grown[0]).startswith(f"{name}.insert(")
-        stacked = _Stacked(name, front)
+        begun = {f"{name}_begun{i or ''}": ast.unparse(e) for i, e in enumerate(first.value.elts)}  # type: ignore[attr-defined]
+        stacked = _Stacked(name, front, list(begun))
         parts = [stacked.statement(s) for s in syntax_tree("\n".join(map(ast.unparse, after))).body]
-        if not stacked.fits:
+        if not stacked.fits or begun.keys() & taken:
             continue
         after = [s for s in parts if s is not None]
+        if begun:
+            text = [*(f"{new} = {value}" for new, value in begun.items()), f"{name} = []"]
+            before[before.index(first) : before.index(first) + 1] = syntax_tree("\n".join(text)).body
         if front:
             loop.body[loop.body.index(grown[0])] = syntax_tree(f"{name}.append({ast.unparse(grown[0].value.args[1])})").body[0]
     return after
@@ -146,43 +151,48 @@ def _grows(statement: ast.stmt, name: str) -> bool:
 
 
 class _Stacked(ast.NodeTransformer):
-    """``torch.stack(list[::-1], 1)`` as ``torch.stack(list, 1).flip(1)``. ``backwards``: whether the list is now the other way around."""
+    """``torch.stack(list[::-1], 1)`` as ``torch.stack(list, 1).flip(1)``. ``front``: the list grew there; ``begun``: what it began with."""
 
-    def __init__(self, name: str, backwards: bool) -> None:
-        self.name, self.backwards, self.fits = name, backwards, True
+    def __init__(self, name: str, front: bool, begun: list[str]) -> None:
+        self.name, self.front, self.begun = name, front, begun
+        self.turned, self.fits = False, True
 
     def statement(self, statement: ast.stmt) -> ast.stmt | None:
         """The statement; None for one that reverses the list alone."""
         text = ast.unparse(statement)
-        reverses = {f"{self.name}.reverse()", *(f"{self.name} = {form}" for form in self._reversed())}
-        if text in reverses:
-            self.backwards = not self.backwards
+        if text == f"{self.name}.reverse()" or text in [f"{self.name} = {form}" for form in self._reversed()]:
+            self.turned = not self.turned
             return None
         return self.visit(statement)  # type: ignore[no-any-return]
 
     def _reversed(self) -> list[str]:
-        name = self.name
-        return [f"{name}[::-1]", f"list(reversed({name}))", f"tuple(reversed({name}))"]
+        return [f"{self.name}[::-1]", f"list(reversed({self.name}))", f"tuple(reversed({self.name}))"]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if ast.unparse(node.func) != "torch.stack" or not node.args or self.name not in names(node.args[0]):
             self.generic_visit(node)
             return node
-        given, turns = ast.unparse(node.args[0]), self.backwards
-        if given in self._reversed():
-            turns = not turns
-        elif given != self.name:
+        given, begun = ast.unparse(node.args[0]), self.begun
+        turned = self.turned != (given in self._reversed())
+        if given == f"{self.name}[1:]" and len(begun) == 1 and not (self.front or turned):
+            begun = []
+        elif given not in (self.name, *self._reversed()):
             self.fits = False
         dims = [*map(ast.unparse, node.args[1:]), *(ast.unparse(k.value) for k in node.keywords if k.arg == "dim")]
-        if len(dims) != len(node.args) - 1 + len(node.keywords):
-            self.fits = False
-        if given == self.name and not turns:
+        self.fits &= len(dims) == len(node.args) - 1 + len(node.keywords)
+        if given == self.name and not (turned or self.front or begun):
             return node
         dim = dims[0] if dims else "0"
-        return syntax_tree(f"torch.stack({self.name}, dim={dim})" + (f".flip({dim})" if turns else ""), mode="eval").body
+        flip, grown = f".flip({dim})", f"torch.stack({self.name}, dim={dim})"
+        if begun:
+            parts = [f"torch.stack([{', '.join(begun)}], dim={dim})", grown + flip * self.front]
+            text = f"torch.cat(({', '.join(parts[::-1] if self.front else parts)}), dim={dim})" + flip * turned
+        else:
+            text = grown + flip * (turned != self.front)
+        return syntax_tree(text, mode="eval").body
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        self.fits &= node.id != self.name or not self.backwards
+        self.fits &= node.id != self.name or not (self.turned or self.front or self.begun)
         return node
 
 
