@@ -55,9 +55,51 @@ steps, batch = 11, 40
 def get_inputs(): return [torch.randn(steps, batch), torch.randn(steps + 1, batch), torch.rand(steps, batch)]
 def get_init_inputs(): return []
 """
+LAYERS = """
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.decay = nn.Parameter(torch.rand(width))
+    def forward(self, x):
+        h, outs = torch.zeros_like(x[:, 0]), []
+        for t in range(x.size(1)):
+            h = torch.tanh(h * self.decay + x[:, t])
+            outs.append(h)
+        return torch.stack(outs, dim=1)
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(width) for _ in range(count)])
+    def forward(self, x):
+        ends = []
+        for i, layer in enumerate(self.layers):
+            x = x + layer(x * 0.5)
+            ends.append(x[:, -1])
+        return x, torch.stack(ends)
+batch, steps, width = 4, 9, 50
+def get_inputs(): return [torch.randn(batch, steps, width)]
+def get_init_inputs(): return [width, 2]
+"""
+CELLS_OF_TORCH = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.cell = nn.GRUCell(width, hidden)
+    def forward(self, x):
+        h, outs = x.new_zeros(x.size(0), self.cell.hidden_size), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        return torch.stack(outs, dim=1)
+batch, steps, width, hidden = 4, 9, 24, 20
+def get_inputs(): return [torch.randn(batch, steps, width)]
+def get_init_inputs(): return [width, hidden]
+"""
 
 
-@pytest.mark.parametrize(("text", "loops"), [(THREE, 3), (IN_METHODS, 2)], ids=["three", "in methods"])
+@pytest.mark.parametrize(
+    ("text", "loops"), [(THREE, 3), (IN_METHODS, 2), (LAYERS, 2), (CELLS_OF_TORCH, 0)], ids=["three", "in methods", "in layers", "products"]
+)
 def test_each_loop_is_a_kernel_and_right_at_every_length(text: str, loops: int, quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert candidate.source.count("for _ in tl.range(0, steps") == loops

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.unrolled_layers import layers_of, unroll
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
@@ -45,9 +47,10 @@ def with_inlined_loop(problem: Problem) -> Problem:
     forward = _method(model, "forward") if model else None
     if model is None or forward is None:
         return problem
-    if any(isinstance(n, ast.For) for n in ast.walk(forward)):
-        return _with(problem, tree) if _without_lambdas(forward) else problem
     scope = _Scope(classes, {s.name: s for s in tree.body if isinstance(s, ast.FunctionDef)}, {"self": "Model"})
+    unrolled = unroll(forward, cache(partial(layers_of, problem)), scope.calls_a_loop)
+    if any(isinstance(n, ast.For) for n in ast.walk(forward)) and not unrolled:
+        return _with(problem, tree) if _without_lambdas(forward) else problem
     for _ in range(_CALLS):
         if not scope.inline_one(forward):
             break
@@ -84,11 +87,19 @@ class _Scope:
                     return True
         return False
 
+    def calls_a_loop(self, statement: ast.stmt, layers: dict[str, Any]) -> bool:
+        """Whether a statement calls a function with a loop, where the layers are those."""
+        self.owners |= {path: name for path, layer in layers.items() if (name := type(layer).__name__) in self.classes}
+        return any((called := self.called(call)) is not None and self.loops(called, _DEPTH) for call in _calls(statement))
+
     def called(self, call: ast.Call) -> _Called | None:
         """The function of this file that is called."""
         on = call.func
         if isinstance(on, ast.Name):
             return _Called(self.functions[on.id], "") if on.id in self.functions else None
+        if isinstance(on, ast.Subscript) and (name := self.owners.get(ast.unparse(on), "")):
+            method = _method(self.classes[name], "forward")
+            return _Called(method, ast.unparse(on)) if method else None
         if not isinstance(on, ast.Attribute):
             return None
         owner = ast.unparse(on.value)

@@ -25,6 +25,12 @@ _TILE, _BLOCK = 128, 32
 
 _TURNS = ("transpose", "permute")
 """Views of the same elements in another order."""
+_AROUND = {
+    "check", "empty", "empty_like", "contiguous", "view", *_TURNS, "stride", "size", "dim", "numel", "element_size", "bit_length", "cdiv",
+    "next_power_of_2", "max", "min", "apply", "parameters", "buffers", "is_grad_enabled", "is_autocast_enabled", "storage_offset",
+    "ValueError", "NotImplementedError", "TypeError",
+}  # fmt: skip
+"""What a step may call beside its kernel: nothing that computes with what it is given."""
 
 
 class Unfit(Exception):
@@ -119,6 +125,8 @@ def _step(node: Any) -> _Step:
     launches = [s.value for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
                 and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
     need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
+    calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call) and n is not launches[0]]
+    need(all((f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "")) in _AROUND for f in calls))
     value: Any = node.body[-1].value
     results = [n.id for n in getattr(value, "elts", [value])]
     step = _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
