@@ -19,10 +19,12 @@ from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LENGTHENED, LONGER, BeforeAfter, first_of, names, refuses, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
+from kernelllm.compiler.loops.hoisted import with_products_ahead
 from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
 from kernelllm.compiler.loops.several_loops import with_methods_of
+from kernelllm.compiler.loops.unrolled_layers import layers_of
 from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
@@ -156,7 +158,8 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
     given = [a.arg for a in forward.args.args[1:]]
-    before, loop, after = with_versions(given, *with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :]))
+    before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
+    before, loop, after = with_versions(given, with_products_ahead(before, loop, lambda: layers_of(problem)), loop, after)
     before = [*before, *syntax_tree("\n".join(f"{name} = {name}.to({dtype})" for name, dtype in (wider or {}).items())).body]
     if turned:
         # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned

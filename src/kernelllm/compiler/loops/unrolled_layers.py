@@ -13,6 +13,7 @@ import copy
 import logging
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import names, stored
@@ -26,6 +27,7 @@ MOST = 8
 """More layers stay in their loop: each would be written by itself."""
 
 
+@lru_cache(maxsize=16)
 def layers_of(problem: Problem) -> dict[str, Any]:
     """The problem's modules as its forward names them: ``self``, ``self.cells[0]``; empty where the model cannot be built without data."""
     try:
