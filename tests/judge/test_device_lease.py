@@ -9,15 +9,18 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelllm.backends.base import DeviceAccess
 from kernelllm.judge import device_share
-from kernelllm.judge.device_share import DeviceLease
+from kernelllm.judge.device_share import DeviceLease, DeviceShare
 from kernelllm.judge.isolation.forkserver import Worker
 from kernelllm.judge.transport import wire
 from kernelllm.judge.transport.protocol import AccessGranted, AccessRequest, Done, ReadReport, WorkerGone, WorkerTimeout
+from kernelllm.judge.trials.first_runs import FirstRuns
+from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.pool.locks import DeviceLock
 
 
@@ -169,3 +172,42 @@ def test_a_worker_that_wants_without_end_runs_out_of_time(fake: Fake, lock: Devi
     fake.worker._sock.close()
     fake.sock.close()
     flooding.join(10)
+
+
+class CutProcess:
+    def cut(self) -> None:
+        pass
+
+
+def test_runs_that_are_given_up_let_in_whom_their_threads_queue_behind(lock: DeviceLock) -> None:
+    """One thread queues behind a judge that wants the device alone, which waits for what the thread's own judge holds."""
+    queued, ended = threading.Event(), threading.Event()
+    other = lock.duplicate()
+
+    class Runs(FirstRuns):
+        def _run(self, position: int, share: DeviceShare) -> Any:
+            if position == 1:
+                alone.start()
+                while not lock._is_queued():
+                    time.sleep(0.01)
+                queued.set()
+                share.acquire_shared()
+            return position
+
+    def have_it_alone() -> None:
+        other.acquire_exclusive()
+        other.release()
+
+    def give_up() -> None:
+        processes: list[Any] = [CutProcess(), CutProcess()]
+        references: list[Any] = [None, None]
+        with contextlib.suppress(ValueError), Runs(processes, references, TrialSeeds.__new__(TrialSeeds), DeviceShare(lock)).started():
+            queued.wait(30)
+            raise ValueError
+        ended.set()
+
+    alone = threading.Thread(target=have_it_alone, daemon=True)
+    threading.Thread(target=give_up, daemon=True).start()
+    assert ended.wait(30), "it waits for ever"
+    alone.join(30)
+    assert lock.is_shared

@@ -73,8 +73,25 @@ def assert_on_a_gpu(slot: Slot) -> Judge:
     return Judge(JudgeSettings(device="cuda", measure=False, cache=False))
 
 
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+@triton.jit
+def add_one(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, at < n) + 1, at < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        add_one[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+        return y
+"""
+
+
 def judged(judge: Judge, problem: Problem) -> str:
-    return judge.judge(problem, Candidate(source=problem.source.replace("Model", "ModelNew"))).status.value
+    return judge.judge(problem, Candidate(source=KERNEL)).status.value
 
 
 @pytest.mark.gpu
@@ -95,4 +112,4 @@ def get_init_inputs():
         done = pool.call(Problem(name="ends", source=ends))
         assert "ProcessSpent" in done.error
         assert "While ends was judged" in done.error
-        assert pool.call(Problem(name="fine", source=fine)).result == "cheating"
+        assert pool.call(Problem(name="fine", source=fine)).result == "correct"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,6 +58,9 @@ class FirstRuns:
                 for process, future in zip(self.processes, futures, strict=True):
                     if not future.done():
                         process.cut()
+                # A thread may queue behind somebody who wants the device alone, and waits for what this one holds.
+                with self.share.released() if not all(f.done() for f in futures) else contextlib.nullcontext():
+                    wait(futures)
 
     def process(self, position: int) -> CandidateProcess:
         """The worker of a size."""
