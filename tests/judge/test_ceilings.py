@@ -8,6 +8,7 @@ import pytest
 from problems import MATMUL, SQUARE
 
 from kernelllm.core import gpus
+from kernelllm.core.types import Problem
 from kernelllm.judge.timing import device_rates, roofline
 from kernelllm.judge.timing.device_rates import Ceilings
 
@@ -62,3 +63,26 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     (probe,) = probes.measure()
     assert "no GPU" in probe.detail
     assert probe.state == "limited"
+
+
+@pytest.mark.parametrize(("computed", "given", "most"), [
+    ("F.interpolate(x, size=(8, 8), mode='bilinear')", "torch.randn(2, 3, 64, 64)", 2 * 3 * 64 * (4 + 1) * 4),
+    ("F.avg_pool2d(x, 2, stride=16)", "torch.randn(2, 3, 64, 64)", 2 * 3 * 16 * (4 + 1) * 4),
+    ("F.conv2d(x, torch.ones(3, 3, 1, 1), stride=8)", "torch.randn(2, 3, 64, 64)", 2 * 3 * 64 * 2 * 4 + 36),
+    ("x.index_copy_(0, torch.tensor([1, 3]), torch.ones(2, 64)).shape[0] * torch.ones(4)", "torch.randn(500, 64)", 2 * 64 * 4 + 16),
+])  # fmt: skip
+def test_of_what_is_read_in_part_only_that_part_counts(computed: str, given: str, most: int) -> None:
+    source = f"""
+import torch
+import torch.nn.functional as F
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {computed}
+def get_inputs():
+    return [{given}]
+def get_init_inputs():
+    return []
+"""
+    floor = roofline.floor_of(Problem(name="part", source=source), "sm_90")
+    assert floor is not None
+    assert 0 < floor.bytes <= most

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from concurrent.futures import Executor, Future
 from importlib import import_module
@@ -29,6 +30,7 @@ from kernelllm.core.background import TORCH
 from kernelllm.core.gpus import Gpu
 from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Floor, Problem
+from kernelllm.judge.checks.operator_families import operator
 from kernelllm.judge.timing import device_rates
 from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
@@ -38,6 +40,17 @@ from kernelllm.problems.without_dynamo import OperatorMode, without_dynamo
 
 _LOG = logging.getLogger(__name__)
 _GATHERS = ("aten.embedding", "aten.index", "aten.gather", "aten.index_select", "aten.take")
+_TAPS = {
+    "upsample_nearest1d": 1, "upsample_nearest2d": 1, "upsample_nearest3d": 1, "_upsample_nearest_exact1d": 1,
+    "_upsample_nearest_exact2d": 1, "_upsample_nearest_exact3d": 1,
+    "upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8, "upsample_bicubic2d": 16,
+    "grid_sampler_2d": 16, "grid_sampler_2d_backward": 16, "grid_sampler_3d": 8,
+}  # fmt: skip
+"""Elements of its first operand that an operator reads for one of its result, at most."""
+_WINDOWS = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices")
+_IN_PLACES = ("index_put_", "index_copy_", "index_add_", "index_fill_", "scatter_", "scatter_add_", "scatter_reduce_", "_index_put_impl_")
+"""Write into as many places of their first operand as the others say."""
+_BY_MASK = ("masked_fill_", "masked_scatter_")
 _CONVS = ("aten.convolution", "aten._convolution", "aten.cudnn_convolution", "aten.conv")
 
 
@@ -63,6 +76,26 @@ def _distinct_bytes(tensor: torch.Tensor) -> int:
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= size if stride != 0 or size == 0 else 1
     return int(count)
+
+
+def _of_first(name: str, args: Any, result: Any) -> int | None:
+    """Bytes that an operator touches of its first operand, where these are few; None where it may be all of them."""
+    called, first = operator(name), args[0] if args else None
+    if not isinstance(first, torch.Tensor):
+        return None
+    made = next((t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)), first)
+    if called in _TAPS:
+        return made.numel() * _TAPS[called] * first.element_size()
+    if called in _WINDOWS:
+        return made.numel() * int(math.prod(args[1])) * first.element_size()
+    if name.startswith(_CONVS) and isinstance(args[1], torch.Tensor) and made.dim() == first.dim():
+        return math.prod(made.shape[2:]) * math.prod(args[1].shape[2:]) * math.prod(first.shape[:2]) * first.element_size()
+    if called in _BY_MASK:
+        return 0
+    if called in _IN_PLACES:
+        others = [t for t in tree_flatten(args[1:])[0] if isinstance(t, torch.Tensor)]
+        return max([t.numel() for t in others], default=0) * first.element_size()
+    return None
 
 
 class _TrafficCounter(OperatorMode):
@@ -91,7 +124,7 @@ class _TrafficCounter(OperatorMode):
         self.flops[unit] = self.flops.get(unit, 0.0) + flops
 
     def _touch(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        limit = None
+        limit, of_first = None, _of_first(name, args, result)
         if name.startswith(_GATHERS):
             limit = sum(_distinct_bytes(t) for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor))
         for tensor in tree_flatten((args, kwargs))[0]:
@@ -101,6 +134,7 @@ class _TrafficCounter(OperatorMode):
             if key in self.sources:
                 size = min(_distinct_bytes(tensor), self.sources[key])
                 size = size if limit is None else min(size, limit)
+                size = min(size, of_first) if of_first is not None and tensor is args[0] else size
                 self.read[key] = max(self.read.get(key, 0), size)
 
 
