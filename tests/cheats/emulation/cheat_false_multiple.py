@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "relu"
 EXPECT = "runtime_error"
+EXPECT_ON_A_GPU = ("runtime_error", "correct")  # a GPU believes it, and it may do no harm
 
 
 @triton.jit

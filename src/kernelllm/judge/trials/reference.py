@@ -27,6 +27,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, Imposed, Ordered
+from kernelllm.judge.trials.equal_places import NearestWrites, rewritten
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.other_buffers import OtherBuffers
 from kernelllm.judge.trials.reference_run import ReferenceRun
@@ -195,6 +196,7 @@ class Reference:
             outcome.choices = lambda: self._choices(private, seed, before)
             outcome.rotated = lambda: self._rotated(value, private, seed, before)
             outcome.rechosen = lambda: self._rechosen(value, private, seed, before)
+            outcome.rewritten = lambda mine: rewritten(lambda order: self._under_order(order, value, private, seed, before), mine)
             outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
         return outcome
 
@@ -313,7 +315,7 @@ class Reference:
             yield from ((order.found, output) for output in self._under_order(order, value, inputs, seed, before))
 
     def _under_order(
-        self, order: Ordered | Imposed, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]
+        self, order: Ordered | Imposed | NearestWrites, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]
     ) -> Iterator[Any]:
         found = None
         with failures_logged("no run with other choices"), self.calling(seed), order:
