@@ -103,6 +103,7 @@ def get_init_inputs(): return [width, hidden]
 def test_each_loop_is_a_kernel_and_right_at_every_length(text: str, loops: int, quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
     assert candidate.source.count("for _ in tl.range(0, steps") == loops
+    assert ("first=not t" in candidate.source) == (loops == 0)  # of the steps that the forward calls, the first alone checks
     methods = re.findall(r"^    def (\w+)\(", candidate.source.partition("class ModelNew")[2], re.MULTILINE)
     assert len(methods) == len(set(methods))
     verdict = quick.judge(problem(text), candidate)

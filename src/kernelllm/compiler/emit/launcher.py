@@ -94,7 +94,7 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
 
     def decorated(found: re.Match[str]) -> str:
         name, pointers = found[1], ["_ptr" in argument for argument in found[2].split(",")]
-        first = pointers[0] and pointers == sorted(pointers, reverse=True)
+        first = pointers[0] and pointers == sorted(pointers, reverse=True) and not found.string[: found.start()].endswith(f"{NAME}\n")
         calls = [call for other, call in launches if other == name]
         if not calls or not first:
             return found[0]
@@ -104,6 +104,21 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
 
     made = [_KERNEL.sub(decorated, text) for text in sections]
     return [text.strip() for way, text in ((NAME, TEXT), (ALIKE, TEXT_ALIKE)) if way in used] + made
+
+
+def launched_again(source: str) -> str:
+    """A file whose kernels are launched in a loop, with all of them launched that way."""
+    lines, classes = source.splitlines(), []
+    for statement in reversed(syntax_tree(source).body):
+        if isinstance(statement, ast.ClassDef) and statement.name in (NAME, ALIKE):  # it may stand behind kernels of another part
+            span = slice(statement.lineno - 1, statement.end_lineno)
+            classes.append("\n".join(lines[span]))
+            del lines[span]
+    *more, text = wrapped(["\n".join(lines)], "", always=True)
+    lines = text.splitlines()
+    at = max((s.end_lineno or 0 for s in syntax_tree(text).body if isinstance(s, ast.Import | ast.ImportFrom)), default=0)
+    lines[at:at] = [line for one in dict.fromkeys([*classes, *more]) for line in ("", "", *one.splitlines())]
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines) + "\n")
 
 
 def _launches(text: str) -> list[tuple[str, str]]:

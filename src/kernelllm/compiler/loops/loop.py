@@ -16,9 +16,11 @@ from dataclasses import dataclass
 import msgspec
 
 from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.emit.launcher import launched_again
 from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LENGTHENED, LONGER, BeforeAfter, first_of, names, refuses, split, stored
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
+from kernelllm.compiler.loops.checked_once import checked_once
 from kernelllm.compiler.loops.hoisted import with_products_ahead
 from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
@@ -113,7 +115,8 @@ class LoopStep:
         needed = [text for method in kept.values() for text in method.needed or ()]
         whole = ensured(f"{source.rstrip()}\n\n{methods}\n", needed)
         joined = with_loop_inside(with_one_kernel(whole))
-        return joined if INSIDE in joined else with_loop_inside(whole)
+        found = joined if INSIDE in joined else with_loop_inside(whole)
+        return found if INSIDE in found else launched_again(checked_once(found))
 
 
 @dataclass(frozen=True)
