@@ -212,3 +212,40 @@ def test_verdict_of_a_judge_that_measures(forward: str, checks: tuple[str, ...])
         return
     assert verdict.status is (Status.INCORRECT if "silently_different" in checks else Status.CHEATING), verdict.message
     assert {f.check for f in verdict.findings} & set(checks)
+
+
+ACCUMULATES = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+@triton.jit
+def add_kernel(total_ptr, x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(total_ptr + at, tl.load(total_ptr + at, at < n) + tl.load(x_ptr + at, at < n), at < n)
+class ModelNew(nn.Module):
+    def forward(self, total, x):
+        add_kernel[(triton.cdiv(total.numel(), 256),)](total, x.contiguous(), total.numel(), BLOCK=256)
+        return total
+"""
+
+
+@pytest.mark.gpu
+def test_a_reference_that_adds_to_its_input_is_not_held_against_repeated_runs() -> None:
+    text = """
+import torch
+import torch.nn as nn
+N = 4096
+class Model(nn.Module):
+    def forward(self, total, x):
+        return total.add_(x)
+def get_inputs():
+    return [torch.randn(N), torch.randn(N)]
+def get_init_inputs():
+    return []
+"""
+    with Judge(JudgeSettings(device="cuda", cache=False)) as judge:
+        verdict = judge.judge(Problem(name="total", source=text), Candidate(source=ACCUMULATES))
+        wrong = judge.judge(Problem(name="total", source=text), Candidate(source=ACCUMULATES.replace("at < n) + tl", "at < n) - tl")))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert wrong.status is Status.INCORRECT, wrong.message
