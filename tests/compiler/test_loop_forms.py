@@ -78,6 +78,20 @@ FORMS = {
             out.append(state)
         return torch.stack(out, dim=0)
     """,
+    "from the second step on": """
+        state, n = r[0], r.shape[0]
+        seen = torch.empty((n - 1, 5))
+        for t in range(1, n):
+            state = state * d[t] + r[t] - r[t - 1]
+            seen[t - 1] = state
+        return seen, state
+    """,
+    "the last element of a list": """
+        path = [v[-1]]
+        for row in reversed(r.unbind(0)):
+            path.append(torch.tanh(path[-1] + row))
+        return torch.stack(path[::-1], dim=1)
+    """,
     "a number that a tensor replaces": """
         total = 1
         for t in range(r.shape[0]):

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelllm.compiler.loops.before_after import names, stored
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
-from kernelllm.compiler.loops.reversed_loops import from_the_first, is_call, with_lists_as_they_grow, with_plain_order
+from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_lists_as_they_grow, with_plain_order
 from kernelllm.compiler.loops.several_loops import with_later_loops_apart
 from kernelllm.core.text import syntax_tree
 
@@ -36,6 +36,8 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
         before, after = turned
     elif backwards:
         counted.iter = ast.Call(ast.Name("reversed", ast.Load()), [counted.iter], [])
+    if (moved := from_zero(before, counted, after)) is not None:
+        before, after = moved
     for statement in list(counted.body):
         filled = _filled(before, counted, after, statement)
         if filled is not None:

@@ -39,7 +39,24 @@ def from_the_first(before: Statements, loop: Any, after: Statements) -> tuple[St
     """
     if not isinstance(loop.target, ast.Name) or not is_call(loop.iter, "range") or len(loop.iter.args) != 1:
         return None
-    turned = _Turned(loop.target.id, ast.unparse(loop.iter.args[0]), {n for s in loop.body for n in stored(s)}, before, loop)
+    return _moved(_Turned(loop.target.id, ast.unparse(loop.iter.args[0]), before, loop), before, loop, after)
+
+
+def from_zero(before: Statements, loop: Any, after: Statements) -> tuple[Statements, Statements] | None:
+    """The statements around a loop over ``range(1, n)``, which becomes one over ``range(n - 1)`` on tensors that begin later; as
+    :func:`from_the_first`."""
+    match loop:
+        case ast.For(target=ast.Name(id=counter), iter=ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(start)), stop])):
+            steps = f"{ast.unparse(stop)} - {start}"
+        case _:
+            return None
+    found = _moved(_Turned(counter, steps, before, loop, start), before, loop, after) if start > 0 else None
+    if found is not None:
+        loop.iter = syntax_tree(f"range({steps})", mode="eval").body
+    return found
+
+
+def _moved(turned: _Turned, before: Statements, loop: Any, after: Statements) -> tuple[Statements, Statements] | None:
     body = [turned.visit(s) for s in syntax_tree("\n".join(map(ast.unparse, loop.body))).body]
     if any(isinstance(n, ast.Name) and n.id == turned.counter and id(n) not in turned.known for s in body for n in ast.walk(s)):
         return None
@@ -48,15 +65,16 @@ def from_the_first(before: Statements, loop: Any, after: Statements) -> tuple[St
         return None
     loop.body = body
     made = syntax_tree("\n".join(f"{name} = {text}" for text, name in turned.slices.items())).body
-    behind = syntax_tree("\n".join(f"{out} = {out}.flip({dim})" for out, dim in fills)).body
+    behind = syntax_tree("\n".join(f"{out} = {out}.flip({dim})" for out, dim in fills if turned.start is None)).body
     return [*before, *made], [*behind, *after]
 
 
 class _Turned(ast.NodeTransformer):
-    """Slices at the counter become slices of tensors that are turned around."""
+    """Slices at the counter become slices of tensors that are turned around, or begin at the counter's ``start``."""
 
-    def __init__(self, counter: str, steps: str, changed: set[str], before: Statements, loop: Any) -> None:
-        self.counter, self.steps, self.changed = counter, steps, changed
+    def __init__(self, counter: str, steps: str, before: Statements, loop: Any, start: int | None = None) -> None:
+        self.counter, self.steps, self.start = counter, steps, start
+        self.changed = {n for s in loop.body for n in stored(s)}
         self.taken = {n for s in (*before, loop) for n in names(s)}
         self.slices: dict[str, str] = {}
         self.filled: list[tuple[str, int]] = []
@@ -69,6 +87,9 @@ class _Turned(ast.NodeTransformer):
             self.generic_visit(node)
             return node
         name, dim, offset = place
+        offset += self.start or 0
+        if offset < 0:
+            return node
         if isinstance(node.ctx, ast.Store):
             if offset:
                 return node
@@ -78,7 +99,8 @@ class _Turned(ast.NodeTransformer):
         else:
             text = self._text(name, dim, offset)
             if text not in self.slices:
-                new = next(f"{name}_back{i or ''}" for i in range(len(self.taken) + 1) if f"{name}_back{i or ''}" not in self.taken)
+                kind = f"{name}_back" if self.start is None else f"{name}_from"
+                new = next(f"{kind}{i or ''}" for i in range(len(self.taken) + 1) if f"{kind}{i or ''}" not in self.taken)
                 self.taken.add(new)
                 self.slices[text] = new
             node.value = ast.Name(self.slices[text], ast.Load())
@@ -93,9 +115,12 @@ class _Turned(ast.NodeTransformer):
         return node
 
     def _text(self, name: str, dim: int, offset: int) -> str:
-        if not offset and self.steps in (f"{name}.shape[{dim}]", f"{name}.size({dim})", f"len({name})" if dim == 0 else ""):
+        lengths = {f"{name}.shape[{dim}]", f"{name}.size({dim})", f"len({name})" if dim == 0 else ""}
+        if not offset and self.start is None and self.steps in lengths:
             return f"{name}.flip({dim})"
         whole = ":, " * dim
+        if self.start is not None:
+            return f"{name}[{whole}{offset}:{offset} + ({self.steps})]" if offset else f"{name}[{whole}:{self.steps}]"
         return f"{name}[{whole}{offset}:{offset} + {self.steps}].flip({dim})" if offset else f"{name}[{whole}:{self.steps}].flip({dim})"
 
 
@@ -105,8 +130,8 @@ def picked(node: ast.Subscript, counter: str) -> tuple[str, int, int] | None:
     at = [i for i, item in enumerate(items) if counter in names(item)]
     if not isinstance(node.value, ast.Name) or len(at) != 1 or any(ast.unparse(i) != ":" for i in items[: at[0]]):
         return None
-    found = re.fullmatch(rf"{counter}(?: \+ (\d+))?", ast.unparse(items[at[0]]))
-    return (node.value.id, at[0], int(found[1] or 0)) if found else None
+    found = re.fullmatch(rf"{counter}(?: ([+-]) (\d+))?", ast.unparse(items[at[0]]))
+    return (node.value.id, at[0], int(f"{found[1] or ''}{found[2] or 0}")) if found else None
 
 
 def _stores_into(statement: ast.stmt) -> set[str]:
@@ -123,6 +148,7 @@ def with_lists_as_they_grow(before: Statements, loop: Any, after: Statements) ->
     made = {n: s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) for n in stored(s)}
     taken = {n for s in (*before, loop, *after) for n in names(s)}
     for name, first in made.items():
+        _name_last(name, first, before, loop, taken)
         grown = [s for s in loop.body if _grows(s, name)]
         uses = sum(isinstance(n, ast.Name) and n.id == name for s in loop.body for n in ast.walk(s))
         if len(grown) != 1 or uses != 1:
@@ -140,6 +166,25 @@ def with_lists_as_they_grow(before: Statements, loop: Any, after: Statements) ->
         if front:
             loop.body[loop.body.index(grown[0])] = syntax_tree(f"{name}.append({ast.unparse(grown[0].value.args[1])})").body[0]
     return after
+
+
+def _name_last(name: str, first: Any, before: Statements, loop: Any, taken: set[str]) -> None:
+    """``path.append(f(path[-1]))``: the last element has a name of its own; in place."""
+    grown = [s for s in loop.body if _grows(s, name) and ".append(" in ast.unparse(s)]
+    last = f"{name}_last"
+    if len(grown) != 1 or not first.value.elts or last in taken or f"{name}[-1]" not in ast.unparse(loop):
+        return
+    body = []
+    for statement in loop.body:
+        text = ast.unparse(statement)
+        if statement is grown[0]:
+            value = ast.unparse(statement.value.args[0]).replace(f"{name}[-1]", last)
+            body += syntax_tree(f"{last} = {value}\n{name}.append({last})").body
+        else:
+            body += syntax_tree(text.replace(f"{name}[-1]", last)).body
+    loop.body = body
+    before += syntax_tree(f"{last} = {ast.unparse(first.value.elts[-1])}").body
+    taken.add(last)
 
 
 def _grows(statement: ast.stmt, name: str) -> bool:
@@ -200,4 +245,4 @@ def is_call(node: Any, *called: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in called
 
 
-__all__ = ["from_the_first", "is_call", "picked", "with_lists_as_they_grow", "with_plain_order"]
+__all__ = ["from_the_first", "from_zero", "is_call", "picked", "with_lists_as_they_grow", "with_plain_order"]
