@@ -81,6 +81,34 @@ class Model(nn.Module):
     def forward(self, x):
         return self.block(x).relu()
 """,
+    "layers with states of their own": """
+class Cell(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.decay = nn.Parameter(torch.rand(width))
+    def step(self, x, state):
+        h, c = state
+        c = c * self.decay + x
+        return torch.tanh(c) + h * 0.1, c
+    def forward(self, x, state):
+        ys: list[torch.Tensor] = []
+        for x_t in x.unbind(1):
+            state = self.step(x_t, state)
+            ys.append(state[0])
+        return torch.stack(ys, 1), state
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.ModuleList([Cell(width) for _ in range(2)])
+    def forward(self, x):
+        first = torch.stack([x[:, 0], x[:, 1]])
+        hs, cs = [], []
+        for layer, h, c in zip(self.layers, first, first):
+            x, (h, c) = layer(x, (h, c))
+            hs.append(h)
+            cs.append(c)
+        return x, torch.stack(hs), torch.stack(cs)
+""",
 }
 FORMS["twice"] = FORMS["a function"].replace("scan(x * 2, decay=h) + h", "scan(scan(x, h), h)")
 OTHERS = {

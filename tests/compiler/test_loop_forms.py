@@ -92,6 +92,18 @@ FORMS = {
             path.append(torch.tanh(path[-1] + row))
         return torch.stack(path[::-1], dim=1)
     """,
+    "a pair that goes from step to step": """
+        def cell(x, state):
+            h, c = state
+            c = c * 0.5 + x
+            return torch.tanh(c) + h * 0.1, c
+        state = (torch.zeros_like(r[0]), v[0])
+        ys = []
+        for row in r.unbind(0):
+            state = cell(row, state)
+            ys.append(state[0])
+        return torch.stack(ys), state
+    """,
     "a number that a tensor replaces": """
         total = 1
         for t in range(r.shape[0]):

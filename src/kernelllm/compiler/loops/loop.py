@@ -178,7 +178,9 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
 
 
 def _attribute(node: ast.AST) -> str:
-    return node.name if isinstance(node, ast.FunctionDef) else node.attr if isinstance(node, ast.Attribute) else ""
+    if isinstance(node, ast.Attribute):
+        return node.attr if ast.unparse(node.value) == "self" else ""
+    return node.name if isinstance(node, ast.FunctionDef) else ""
 
 
 def _loop_step(

@@ -12,6 +12,7 @@ from kernelllm.compiler.loops.before_after import names, stored
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
 from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_lists_as_they_grow, with_plain_order
 from kernelllm.compiler.loops.several_loops import with_later_loops_apart
+from kernelllm.compiler.loops.tuple_states import with_names_for_elements
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
@@ -20,12 +21,12 @@ _MADE = {"empty", "zeros", "ones", "full"}
 
 def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple[Statements, ast.For, Statements]:
     """The statements in that form, as far as they can be brought to it."""
-    text = [ast.unparse(s) for s in (*before, loop, *after)]
+    text = [ast.unparse(_without_type(s)) for s in (*before, loop, *after)]
     before, new, after = (syntax_tree("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
     before = [single for statement in before for single in _singles(statement)]
     if any(isinstance(s, ast.For) for s in after):
         before, after = with_later_loops_apart(before, new[0], after)
-    made: Any = new[0]
+    before, made, after = with_names_for_elements(before, new[0], after)
     made.body = [single for statement in made.body for single in _one_by_one(statement)]
     made.iter, backwards = with_plain_order(made.iter)
     counted: Any = _counted(made, {n for s in (*before, *new, *after) for n in names(s)})
@@ -44,6 +45,13 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
             before, after = filled
     before = with_tensors(before, counted)
     return [*before, *_compared(before, counted)], counted, after
+
+
+def _without_type(statement: ast.stmt) -> ast.stmt:
+    """``ys: list[torch.Tensor] = []`` without what it says of the type."""
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        return ast.copy_location(ast.Assign([statement.target], statement.value), statement)
+    return statement
 
 
 def _compared(before: Statements, loop: Any) -> Statements:

@@ -60,6 +60,7 @@ def unroll(forward: ast.FunctionDef, layers: Callable[[], dict[str, Any]], loops
 def _name_elements(forward: ast.FunctionDef) -> None:
     """Lists that hold one thing of each layer become names for these, in place: ``finals.append(h)`` is ``finals_2 = h``."""
     taken = names(forward)
+    forward.body = [single for statement in forward.body for single in _single_lists(statement)]
     for made in [s for s in forward.body if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) and not s.value.elts]:
         name = ast.unparse(made.targets[0])
         uses = [s for s in forward.body if name in names(s) and s is not made]
@@ -75,11 +76,17 @@ def _name_elements(forward: ast.FunctionDef) -> None:
         forward.body = [whole.visit(s) if s in read else s for s in forward.body if s is not made]
 
 
+def _single_lists(statement: ast.stmt) -> list[ast.stmt]:
+    """``hs, cs = [], []`` as a statement for each."""
+    match statement:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=made)) if all(ast.unparse(m) == "[]" for m in made):
+            return syntax_tree("\n".join(f"{ast.unparse(t)} = []" for t in targets)).body
+    return [statement]
+
+
 def _count(loop: ast.For, layers: dict[str, Any]) -> int:
-    """How many layers the loop goes over; 0 where it goes over something else, or sets what it goes over."""
-    if names(loop.target) & {n for s in loop.body for n in stored(s)}:
-        return 0
-    lengths = {_length(source, layers) for source in _sources(loop)}
+    """How many layers the loop goes over; 0 where it goes over something else. Beside layers it may go over tensors of as many rows."""
+    lengths = {_length(source, layers) for source in _sources(loop) if not isinstance(source, ast.Name)}
     return lengths.pop() if len(lengths) == 1 else 0
 
 
@@ -107,8 +114,11 @@ def _copy(loop: ast.For, number: int) -> list[ast.stmt]:
     targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
     if len(targets) != len(texts) or not all(isinstance(t, ast.Name) for t in targets):
         return []
-    named = _NamesGiven({t.id: text for t, text in zip(targets, texts, strict=True)})  # type: ignore[attr-defined]
-    return [named.visit(copy.deepcopy(s)) for s in loop.body]
+    given = {t.id: text for t, text in zip(targets, texts, strict=True)}  # type: ignore[attr-defined]
+    changed = given.keys() & {n for s in loop.body for n in stored(s)}
+    first = syntax_tree("\n".join(f"{name} = {given[name]}" for name in given if name in changed)).body
+    named = _NamesGiven({name: text for name, text in given.items() if name not in changed})
+    return [*first, *(named.visit(copy.deepcopy(s)) for s in loop.body)]
 
 
 class _NamesGiven(ast.NodeTransformer):
