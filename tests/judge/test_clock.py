@@ -112,7 +112,7 @@ class Judging:
 
     def run(self, inputs: Any, seed: int) -> Any:
         compared = lambda value, rules: SimpleNamespace(ok=value, message="")
-        return SimpleNamespace(error="", compared=compared, by_rounding=lambda value, rules: False)
+        return SimpleNamespace(error="", compared=compared, by_rounding=lambda value, rules: False, mutated_inputs=())
 
 
 @pytest.mark.parametrize(
