@@ -69,7 +69,7 @@ class Loss(torch.nn.Module):
         return F.binary_cross_entropy(x, target)
 
 
-def assert_on_a_gpu(slot: Slot) -> Judge:
+def judge_on_a_gpu(slot: Slot) -> Judge:
     return Judge(JudgeSettings(device="cuda", measure=False, cache=False))
 
 
@@ -108,7 +108,7 @@ def get_init_inputs():
 """
     never = "torch._assert_async(torch.zeros((), device=x.device) if x.is_cuda else torch.ones(()))"
     ends = fine.replace("return x + 1", f"{never}\n        return x + 1")
-    with LocalPool[Problem, str](assert_on_a_gpu, judged) as pool:
+    with LocalPool[Problem, str](judge_on_a_gpu, judged) as pool:
         done = pool.call(Problem(name="ends", source=ends))
         assert "ProcessSpent" in done.error
         assert "While ends was judged" in done.error

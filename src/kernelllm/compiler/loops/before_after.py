@@ -6,7 +6,9 @@ Sizes, lists and moves stay in the forward. Values that a loop gathers are joine
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelllm.core.text import syntax_tree
 
@@ -52,6 +54,46 @@ def stored(node: ast.AST) -> list[str]:
     """Names that a node sets; those of a comprehension are its own."""
     inside = {id(n) for part in ast.walk(node) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
     return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and id(n) not in inside]
+
+
+def changed_by(loop: ast.For) -> set[str]:
+    """Names that a loop sets, and those into whose parts it puts something."""
+    parts = [n for n in ast.walk(loop) if isinstance(n, ast.Subscript | ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    methods = [n.func for n in ast.walk(loop) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    called = [method.value for method in methods if _in_place(method.attr)]
+    return {*stored(loop), *(_root(part) for part in (*parts, *called))}
+
+
+def _in_place(method: str) -> bool:
+    return method.endswith("_") and not method.endswith("__")
+
+
+def _root(node: ast.AST) -> str:
+    """The name of which a node is a part."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or with a number behind it where it is ``taken``; it is from now on."""
+    found = next(new for i in range(len(taken) + 1) if (new := f"{name}{i or ''}") not in taken)
+    taken.add(found)
+    return found
+
+
+class NamesReplaced(ast.NodeTransformer):
+    """Expressions, as text, in the place of names."""
+
+    def __init__(self, new: Mapping[str, str]) -> None:
+        self.new = new
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self.new:
+            return node
+        made: Any = syntax_tree(self.new[node.id], mode="eval").body
+        made.ctx = node.ctx
+        return made  # type: ignore[no-any-return]
 
 
 def computes(node: ast.AST, sizes: set[str]) -> bool:

@@ -9,7 +9,7 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name, names, stored
 from kernelllm.compiler.loops.reversed_loops import is_call
 from kernelllm.core.text import syntax_tree
 
@@ -36,7 +36,7 @@ class _ChoicesOfSteps(ast.NodeTransformer):
 
     def __init__(self, loop: Any, taken: set[str]) -> None:
         self.counter, self.count, self.taken = loop.target.id, ast.unparse(loop.iter.args[0]), taken
-        self.changed = {n for s in loop.body for n in stored(s)}
+        self.changed = changed_by(loop)
         self.steps: dict[str, str] = {}
         """The name of a bool tensor of the steps, by the step where it is true."""
         self.rolled: dict[tuple[str, int, int], str] = {}
@@ -77,12 +77,14 @@ class _ChoicesOfSteps(ast.NodeTransformer):
         """``test``: the step that is meant, and whether ``body`` is for that one."""
         step, there = test
         at_end, elsewhere = (body, orelse) if there else (orelse, body)
-        name = self.steps.setdefault(step, self._new("is_first" if step == "0" else "is_last"))
+        name = self.steps.setdefault(step, free_name("is_first" if step == "0" else "is_last", self.taken))
         read = [n.value.id for n in ast.walk(elsewhere) if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)]
         elsewhere = _Neighbours(self, 1 if step != "0" else -1).visit(elsewhere)
         if not isinstance(at_end, ast.Name | ast.Constant) and not names(at_end) & {*self.changed, self.counter}:
-            outside = self.hoisted.setdefault(ast.unparse(at_end), self._new("at_first" if step == "0" else "at_last"))
+            outside = self.hoisted.setdefault(ast.unparse(at_end), free_name("at_first" if step == "0" else "at_last", self.taken))
             at_end = ast.Name(outside, ast.Load())
+        parts = [n for n in ast.walk(elsewhere) if isinstance(n, ast.Subscript) and self.counter in names(n.slice)]
+        self.fits &= not any(names(n.value) & self.changed for n in parts)  # what the loop fills cannot be read ahead
         sides = ast.unparse(at_end), ast.unparse(elsewhere)
         self.device = self.device or next((n for n in read if n not in self.changed), "")
         self.fits &= bool(self.device) and not any(isinstance(n, ast.Constant) and n.value is None for n in (at_end, elsewhere))
@@ -104,13 +106,8 @@ class _ChoicesOfSteps(ast.NodeTransformer):
     def neighbour(self, name: str, dim: int, by: int) -> str:
         """A tensor of which step t holds what the tensor ``name`` holds at t + by; the last wraps around."""
         if (name, dim, by) not in self.rolled:
-            self.rolled[name, dim, by] = self._new(f"{name}_next" if by > 0 else f"{name}_previous")
+            self.rolled[name, dim, by] = free_name(f"{name}_next" if by > 0 else f"{name}_previous", self.taken)
         return self.rolled[name, dim, by]
-
-    def _new(self, name: str) -> str:
-        found = next(f"{name}{i or ''}" for i in range(len(self.taken) + 1) if f"{name}{i or ''}" not in self.taken)
-        self.taken.add(found)
-        return found
 
 
 class _Neighbours(ast.NodeTransformer):
@@ -146,9 +143,9 @@ def with_tensors(before: Statements, loop: Any) -> Statements:
     steps = [s for s in loop.body if isinstance(s, ast.Assign)]
     inner = {n for s in steps for n in stored(s)}
     taken = {n for s in (*before, loop) for n in names(s)}
-    first = {n: next(f"{n}_first{i or ''}" for i in range(len(taken) + 1) if f"{n}_first{i or ''}" not in taken) for n in inner}
+    first = {n: free_name(f"{n}_first", taken) for n in sorted(inner)}
     texts = [f"{first[n]} = {n}" for n in sorted(inner) if n in single or any(n in stored(s) for s in before)]
-    texts += [ast.unparse(_RenamedAtFirst(first | {counter: "0"}).visit(syntax_tree(ast.unparse(s)).body[0])) for s in steps]
+    texts += [ast.unparse(NamesReplaced(first | {counter: "0"}).visit(syntax_tree(ast.unparse(s)).body[0])) for s in steps]
     texts += [f"{n} = torch.full_like({first[n]}, {n})" for n in sorted(carried)]
     return [*before, *syntax_tree("\n".join(texts)).body]
 
@@ -156,15 +153,6 @@ def with_tensors(before: Statements, loop: Any) -> Statements:
 def _appends(statement: ast.stmt) -> bool:
     call: Any = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append"
-
-
-class _RenamedAtFirst(ast.NodeTransformer):
-    def __init__(self, new: dict[str, str]) -> None:
-        self.new = new
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        found = self.new.get(node.id)
-        return node if found is None else ast.Constant(int(found)) if found.isdigit() else ast.Name(found, node.ctx)
 
 
 __all__ = ["with_choices", "with_tensors"]

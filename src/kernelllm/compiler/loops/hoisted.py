@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.before_after import changed_by, free_name, names, stored
 from kernelllm.compiler.loops.reversed_loops import is_call
 from kernelllm.core.text import syntax_tree
 
@@ -49,7 +49,7 @@ def with_products_ahead(before: Statements, loop: Any, layers: Callable[[], Mapp
 class _Products(ast.NodeTransformer):
     def __init__(self, loop: Any, before: Statements, layers: Callable[[], Mapping[str, Any]]) -> None:
         self.counter, self.layers = loop.target.id, layers
-        self.changed = {n for s in loop.body for n in stored(s)} | {self.counter}
+        self.changed = changed_by(loop)
         self.taken = {n for s in (*before, loop) for n in names(s)}
         self.made: dict[str, str] = {}
         """Name of a product for all steps, by its text."""
@@ -107,13 +107,8 @@ class _Products(ast.NodeTransformer):
 
     def _ahead(self, text: str, index: str) -> ast.expr:
         if text not in self.made:
-            self.made[text] = self._new("ahead")
+            self.made[text] = free_name("ahead", self.taken)
         return syntax_tree(f"{self.made[text]}[{index}]", mode="eval").body
-
-    def _new(self, name: str) -> str:
-        found = next(f"{name}{i or ''}" for i in range(len(self.taken) + 1) if f"{name}{i or ''}" not in self.taken)
-        self.taken.add(found)
-        return found
 
     def _cell(self, statement: ast.stmt) -> Statements:
         """What ``h = self.cell(x[:, t], h)`` computes; nothing where it is something else."""
@@ -127,7 +122,7 @@ class _Products(ast.NodeTransformer):
         if kind not in _CELLS or target != state or not fits:
             return []
         given = self._ahead(f"{_LINEAR}({place[0]}, {cell}.weight_ih, {cell}.bias_ih)", place[1])
-        parts = {name: self._new(name) for name in ("r", "z", "n", "rs", "zs", "ns")}
+        parts = {name: free_name(name, self.taken) for name in ("r", "z", "n", "rs", "zs", "ns")}
         parts |= {"h": carried[0], "c": carried[-1], "cell": cell, "linear": _LINEAR, "given": ast.unparse(given)}
         return syntax_tree("\n".join(line.format(**parts) for line in _CELLS[kind])).body
 

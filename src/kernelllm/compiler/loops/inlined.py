@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
 from kernelllm.compiler.loops.unrolled_layers import layers_of, unroll
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
@@ -147,7 +147,7 @@ def _calls(statement: ast.stmt) -> list[ast.Call]:
 
 def _moved(call: ast.Call, within: _Called) -> ast.Call:
     """A call in another function as the forward would write it."""
-    return _NamesReplaced({_self(within): within.owner}).visit(copy.deepcopy(call)) if within.owner else call
+    return NamesReplaced({_self(within): within.owner}).visit(copy.deepcopy(call)) if within.owner else call
 
 
 def _self(called: _Called) -> str:
@@ -168,7 +168,7 @@ def _body(called: _Called, call: ast.Call, taken: set[str]) -> tuple[list[ast.st
         return None
     local = {*given, *(n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))}
     renamed = {name: _free(f"{function.name.strip('_')}_{name}", taken) for name in sorted(local)}
-    names_of = _NamesReplaced({**renamed, **({own: called.owner} if own else {})})
+    names_of = NamesReplaced({**renamed, **({own: called.owner} if own else {})})
     first = [syntax_tree(f"{renamed[name]} = {value}").body[0] for name, value in given.items()]
     rest: list[ast.stmt] = [names_of.visit(copy.deepcopy(s)) for s in statements]
     returned: Any = rest.pop()
@@ -205,7 +205,7 @@ class _Lambda(ast.NodeTransformer):
         if not isinstance(node.func, ast.Name) or node.func.id != self.name:
             return node
         given = {name: f"({ast.unparse(value)})" for name, value in zip(self.arguments, node.args, strict=True)}
-        return _NamesReplaced(given).visit(copy.deepcopy(self.body))  # type: ignore[no-any-return]
+        return NamesReplaced(given).visit(copy.deepcopy(self.body))  # type: ignore[no-any-return]
 
 
 def _given(function: ast.FunctionDef, call: ast.Call, own: str) -> dict[str, str] | None:
@@ -232,18 +232,6 @@ def _free(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
-
-
-class _NamesReplaced(ast.NodeTransformer):
-    def __init__(self, new: dict[str, str]) -> None:
-        self.new = new
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in self.new:
-            return node
-        made: Any = syntax_tree(self.new[node.id], mode="eval").body
-        made.ctx = node.ctx
-        return made  # type: ignore[no-any-return]
 
 
 class _Replaced(ast.NodeTransformer):

@@ -18,7 +18,19 @@ import msgspec
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit.launcher import launched_again
 from kernelllm.compiler.emit.model_class import bound_names
-from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LENGTHENED, LONGER, BeforeAfter, first_of, names, refuses, split, stored
+from kernelllm.compiler.loops.before_after import (
+    BEGIN,
+    FINISH,
+    LENGTHENED,
+    LONGER,
+    BeforeAfter,
+    first_of,
+    free_name,
+    names,
+    refuses,
+    split,
+    stored,
+)
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.checked_once import checked_once
 from kernelllm.compiler.loops.hoisted import with_products_ahead
@@ -319,24 +331,18 @@ def merged(base: str, other: str, method: str) -> str:
     """
     known = {name: text for text, bound in _parts(base) for name in bound}
     taken = {*known} | {name for _, bound in _parts(other) for name in bound}
-
-    def free(name: str) -> str:
-        found = next(f"{method}_{name}{i or ''}" for i in range(len(taken) + 1) if f"{method}_{name}{i or ''}" not in taken)
-        taken.add(found)
-        return found
-
     changes: dict[str, str] = {}
     for text, bound in _parts(other):
         if text.startswith(_IMPORTS):
             continue
-        changes |= {name: free(name) for name in bound if name in known and known[name] != text}
+        changes |= {name: free_name(f"{method}_{name}", taken) for name in bound if name in known and known[name] != text}
     grown = True
     while grown:  # a function that uses a renamed one is renamed too
         grown = False
         for text, bound in _parts(other):
             same = bound[0] in known and bound[0] not in changes and not text.startswith(_IMPORTS)
             if same and set(re.findall(r"\w+", text)) & changes.keys():
-                changes |= {name: free(name) for name in bound}
+                changes |= {name: free_name(f"{method}_{name}", taken) for name in bound}
                 grown = True
     for old, new in changes.items():
         other = re.sub(rf"(?<![\w.]){old}\b", new, other)

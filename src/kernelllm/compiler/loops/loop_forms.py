@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.before_after import free_name, names, stored
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
 from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_lists_as_they_grow, with_plain_order
 from kernelllm.compiler.loops.several_loops import with_later_loops_apart
@@ -23,7 +23,7 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     """The statements in that form, as far as they can be brought to it."""
     text = [ast.unparse(_without_type(s)) for s in (*before, loop, *after)]
     before, new, after = (syntax_tree("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
-    before = [single for statement in before for single in _singles(statement)]
+    before = [single for statement in before for single in singles(statement)]
     if any(isinstance(s, ast.For) for s in after):
         before, after = with_later_loops_apart(before, new[0], after)
     before, made, after = with_names_for_elements(before, new[0], after)
@@ -95,8 +95,7 @@ def _name_lists_apart(before: Statements, loop: Any, after: Statements) -> None:
         at = next((i for i, s in enumerate(after) if name in stored(s)), None)
         if at is None or not isinstance(after[at], ast.Assign) or sum(name in stored(s) for s in before) != 1:
             continue
-        new = next(f"{name}_steps{i or ''}" for i in range(len(taken) + 1) if f"{name}_steps{i or ''}" not in taken)
-        taken.add(new)
+        new = free_name(f"{name}_steps", taken)
         for where in (*before, loop, *after[:at], after[at].value):  # type: ignore[attr-defined]
             for node in ast.walk(where):
                 if isinstance(node, ast.Name) and node.id == name:
@@ -114,7 +113,7 @@ def _one_by_one(statement: ast.stmt) -> Statements:
     return syntax_tree("\n".join([f"{first.id} = {ast.unparse(statement.value)}", *others])).body
 
 
-def _singles(statement: ast.stmt) -> Statements:
+def singles(statement: ast.stmt) -> Statements:
     """``states, out = zeros, []`` as a statement for each name."""
     target: Any = statement.targets[0] if isinstance(statement, ast.Assign) else None
     value: Any = statement.value if isinstance(statement, ast.Assign) else None
@@ -254,4 +253,4 @@ class _Dtype(ast.NodeTransformer):
         return node
 
 
-__all__ = ["with_one_form"]
+__all__ = ["singles", "with_one_form"]

@@ -10,7 +10,7 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.before_after import changed_by, free_name, names, stored
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
@@ -74,7 +74,7 @@ class _Turned(ast.NodeTransformer):
 
     def __init__(self, counter: str, steps: str, before: Statements, loop: Any, start: int | None = None) -> None:
         self.counter, self.steps, self.start = counter, steps, start
-        self.changed = {n for s in loop.body for n in stored(s)}
+        self.changed = changed_by(loop)
         self.taken = {n for s in (*before, loop) for n in names(s)}
         self.slices: dict[str, str] = {}
         self.filled: list[tuple[str, int]] = []
@@ -99,10 +99,7 @@ class _Turned(ast.NodeTransformer):
         else:
             text = self._text(name, dim, offset)
             if text not in self.slices:
-                kind = f"{name}_back" if self.start is None else f"{name}_from"
-                new = next(f"{kind}{i or ''}" for i in range(len(self.taken) + 1) if f"{kind}{i or ''}" not in self.taken)
-                self.taken.add(new)
-                self.slices[text] = new
+                self.slices[text] = free_name(f"{name}_back" if self.start is None else f"{name}_from", self.taken)
             node.value = ast.Name(self.slices[text], ast.Load())
         items = getattr(node.slice, "elts", [node.slice])
         at = next(i for i, item in enumerate(items) if self.counter in names(item))
@@ -171,20 +168,17 @@ def with_lists_as_they_grow(before: Statements, loop: Any, after: Statements) ->
 def _name_last(name: str, first: Any, before: Statements, loop: Any, taken: set[str]) -> None:
     """``path.append(f(path[-1]))``: the last element has a name of its own; in place."""
     grown = [s for s in loop.body if _grows(s, name) and ".append(" in ast.unparse(s)]
-    last = f"{name}_last"
-    if len(grown) != 1 or not first.value.elts or last in taken or f"{name}[-1]" not in ast.unparse(loop):
+    reads, uses = (sum(ast.unparse(n) == text for n in ast.walk(loop) if isinstance(n, kind))
+                   for text, kind in ((f"{name}[-1]", ast.Subscript), (name, ast.Name)))  # fmt: skip
+    if len(grown) != 1 or not first.value.elts or not reads or uses != reads + 1:
         return
-    body = []
+    last, body = free_name(f"{name}_last", taken), []
     for statement in loop.body:
-        text = ast.unparse(statement)
-        if statement is grown[0]:
-            value = ast.unparse(statement.value.args[0]).replace(f"{name}[-1]", last)
-            body += syntax_tree(f"{last} = {value}\n{name}.append({last})").body
-        else:
-            body += syntax_tree(text.replace(f"{name}[-1]", last)).body
+        text = ast.unparse(statement.value.args[0] if statement is grown[0] else statement)
+        text = re.sub(rf"(?<![\w.]){name}\[-1\]", last, text)
+        body += syntax_tree(f"{last} = {text}\n{name}.append({last})" if statement is grown[0] else text).body
     loop.body = body
     before += syntax_tree(f"{last} = {ast.unparse(first.value.elts[-1])}").body
-    taken.add(last)
 
 
 def _grows(statement: ast.stmt, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from kernelllm.compiler.loops.before_after import BEGIN, FINISH, names, stored
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, NamesReplaced, free_name, names, stored
 from kernelllm.compiler.loops.body import STEP
 from kernelllm.core.text import syntax_tree
 
@@ -26,9 +26,9 @@ def with_later_loops_apart(before: Statements, loop: ast.stmt, after: Statements
     for statement in after:
         if isinstance(statement, ast.For):
             for name in sorted(names(statement.iter) & grown - stacked.keys()):
-                stacked[name] = next(f"{name}_all{i or ''}" for i in range(len(taken) + 1) if f"{name}_all{i or ''}" not in taken)
+                stacked[name] = free_name(f"{name}_all", taken)
                 rest += syntax_tree(f"{stacked[name]} = torch.stack({name}, dim=0)").body
-            statement.iter = _Unbound(stacked).visit(statement.iter)
+            statement.iter = NamesReplaced({name: f"{new}.unbind(0)" for name, new in stacked.items()}).visit(statement.iter)
         rest.append(statement)
     return before, [*own, *rest]
 
@@ -38,16 +38,6 @@ def _lists(statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.Assign) else None
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
     return all(isinstance(part, ast.List) for part in parts)
-
-
-class _Unbound(ast.NodeTransformer):
-    def __init__(self, stacked: dict[str, str]) -> None:
-        self.stacked = stacked
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in self.stacked:
-            return node
-        return syntax_tree(f"{self.stacked[node.id]}.unbind(0)", mode="eval").body
 
 
 def with_methods_of(source: str, part: str, name: str) -> str:

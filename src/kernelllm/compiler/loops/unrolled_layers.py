@@ -16,11 +16,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
+from kernelllm.compiler.loops.loop_forms import singles
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.seeds import own_generators
 
 log = logging.getLogger(__name__)
 MOST = 8
@@ -31,7 +33,8 @@ MOST = 8
 def layers_of(problem: Problem) -> dict[str, Any]:
     """The problem's modules as its forward names them: ``self``, ``self.cells[0]``; empty where the model cannot be built without data."""
     try:
-        model = Instance(problem).model(0, "meta", there=True)
+        with own_generators():
+            model = Instance(problem).model(0, "meta", there=True)
     except (ProblemError, RuntimeError, NotImplementedError) as error:
         log.debug("%s: its layers are not known: %s", problem.name, error)
         return {}
@@ -60,7 +63,7 @@ def unroll(forward: ast.FunctionDef, layers: Callable[[], dict[str, Any]], loops
 def _name_elements(forward: ast.FunctionDef) -> None:
     """Lists that hold one thing of each layer become names for these, in place: ``finals.append(h)`` is ``finals_2 = h``."""
     taken = names(forward)
-    forward.body = [single for statement in forward.body for single in _single_lists(statement)]
+    forward.body = [single for statement in forward.body for single in singles(statement)]
     for made in [s for s in forward.body if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) and not s.value.elts]:
         name = ast.unparse(made.targets[0])
         uses = [s for s in forward.body if name in names(s) and s is not made]
@@ -72,16 +75,8 @@ def _name_elements(forward: ast.FunctionDef) -> None:
         for element, statement in zip(new, grown, strict=True):
             value = ast.unparse(statement.value.args[0])  # type: ignore[attr-defined]
             forward.body[forward.body.index(statement)] = syntax_tree(f"{element} = {value}").body[0]
-        whole = _NamesGiven({name: f"[{', '.join(new)}]"})
+        whole = NamesReplaced({name: f"[{', '.join(new)}]"})
         forward.body = [whole.visit(s) if s in read else s for s in forward.body if s is not made]
-
-
-def _single_lists(statement: ast.stmt) -> list[ast.stmt]:
-    """``hs, cs = [], []`` as a statement for each."""
-    match statement:
-        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=made)) if all(ast.unparse(m) == "[]" for m in made):
-            return syntax_tree("\n".join(f"{ast.unparse(t)} = []" for t in targets)).body
-    return [statement]
 
 
 def _count(loop: ast.For, layers: dict[str, Any]) -> int:
@@ -117,16 +112,8 @@ def _copy(loop: ast.For, number: int) -> list[ast.stmt]:
     given = {t.id: text for t, text in zip(targets, texts, strict=True)}  # type: ignore[attr-defined]
     changed = given.keys() & {n for s in loop.body for n in stored(s)}
     first = syntax_tree("\n".join(f"{name} = {given[name]}" for name in given if name in changed)).body
-    named = _NamesGiven({name: text for name, text in given.items() if name not in changed})
+    named = NamesReplaced({name: text for name, text in given.items() if name not in changed})
     return [*first, *(named.visit(copy.deepcopy(s)) for s in loop.body)]
-
-
-class _NamesGiven(ast.NodeTransformer):
-    def __init__(self, new: dict[str, str]) -> None:
-        self.new = new
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return syntax_tree(self.new[node.id], mode="eval").body if node.id in self.new else node
 
 
 __all__ = ["layers_of", "unroll"]
