@@ -14,7 +14,7 @@ TESTS ?= tests
 JOBS ?= 2
 
 BIN := $(VENV)/bin
-INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+INSTALL = $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint docs outputs clean
