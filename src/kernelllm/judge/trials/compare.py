@@ -81,13 +81,15 @@ class Rules:
     """How to compare: ``tolerance`` None means by dtype (1e-4, half precision 1e-2).
 
     ``scaled``: absolute tolerance in units of the output's rms, for inputs of unusual size. ``precise``: look at precision too.
-    ``far``: eager may be further from float64 than a twentieth, by rounding alone."""
+    ``far``: eager may be further from float64 than a twentieth, by rounding alone. ``least_rms``: what ``scaled`` takes an rms to be
+    at least."""
 
     profile: str = STRICT
     tolerance: float | None = None
     scaled: bool = False
     precise: bool = True
     far: bool = False
+    least_rms: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -97,7 +99,7 @@ class Rules:
     def absolute(self, dtype: torch.dtype, rms: float) -> float:
         """The absolute tolerance for an output of this dtype and rms. It has a lower bound: where outputs are tiny, intermediate values
         of about one still round (a tanh computed from exp)."""
-        tolerance = tolerance_for(dtype, self.tolerance)
+        tolerance, rms = tolerance_for(dtype, self.tolerance), max(rms, self.least_rms)
         if not self.scaled or rms == 0:
             return tolerance
         if dtype.itemsize <= 2:
