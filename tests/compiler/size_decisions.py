@@ -46,6 +46,8 @@ TELLING = [
     ("K", "return x[:, -k:]"),
     ("K", "return x.chunk(2, dim=1)[0]"),
     ("K", "return x * (t & 1)"),
+    ("K", "most = int(math.ceil(1.25 * b * t / 7))\nreturn torch.where(torch.arange(t)[:, None] < most, x, most - x)"),
+    ("K", "most = math.floor((d - t) * 1.5 / 7)\nreturn torch.where(torch.arange(t)[:, None] > -most, x, most - x)"),
     ("K", "out = []\nfor s in range(0, t, k):\n    out.append(x[:, s : s + k].mean(1))\nreturn torch.stack(out, 1)"),
     ("K", "a = x.reshape(b, t, -1)[..., None].reshape(b, t, d, -1)\nreturn a * x.reshape(b, t, d // 4, -1).sum((2, 3))[:, :, None, None]"),
 ]

@@ -309,6 +309,20 @@ def test_pools_whose_windows_overlap_are_taken_one_dimension_after_the_other() -
     assert all(map(torch.equal, graph(x), wanted))
 
 
+APART = """
+class Model(nn.Module):
+    def forward(self, x):
+        return F.max_pool3d(x, 3, 2, 1, 3) + 1
+def get_inputs(): return [torch.randn(2, 3, 9, 11, 12)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_window_of_three_dimensions_that_inductor_reduces_is_a_template() -> None:
+    graph = captured(APART, Options(extern="allow", symbolic=False, mixed=True)).graph
+    assert [str(n.target) for n in graph.graph.nodes if "pool" in str(n.target)] == ["kernelllm.max_pool.default"]
+
+
 SINKS = """
 class Model(nn.Module):
     def __init__(self, heads):

@@ -110,6 +110,22 @@ def test_the_judge_runs_both_paths(hybrid: Judge) -> None:
     assert {s.label for s in verdict.shapes} > {"original"}
 
 
+NAMES = """
+class Model(nn.Module):
+    def forward(self, known, out, grid, check):
+        return known * out + torch.sigmoid(grid) * check
+def get_inputs(): return [torch.rand(24, 36) for _ in range(4)]
+def get_init_inputs(): return []
+"""
+
+
+def test_arguments_may_have_names_that_the_file_uses(hybrid: Judge) -> None:
+    candidate = next(Compiler(extern="auto").write(problem(NAMES), 1))
+    assert "if known_2:" in candidate.source
+    verdict = hybrid.judge(problem(NAMES), candidate)
+    assert verdict.correct, verdict.message
+
+
 ACROSS = """
 class Model(nn.Module):
     def forward(self, x):

@@ -1,5 +1,7 @@
 """Sizes that only the values of tensors tell: torch finds the positions, kernels do the rest. And decisions on values."""
 
+import math
+
 import pytest
 import torch
 from compiled import captured, problem
@@ -193,6 +195,26 @@ def get_inputs(): return [torch.randn(rows, width)]
 def test_numbers_made_of_sizes_follow_them(judge: Judge) -> None:
     (candidate,) = Compiler().write(problem(ROUNDED), 1)
     verdict = judge.judge(problem(ROUNDED), candidate)
+    assert verdict.correct, verdict.message
+    assert "FIXED_SIZES" not in candidate.source
+
+
+SHARES = """
+class Model(nn.Module):
+    def forward(self, x):
+        rows, width = x.shape
+        kept, most = int(0.29 * rows), math.ceil(1.1 * rows)
+        return x[:kept] * 2, torch.where(torch.arange(rows)[:, None] < kept, x * most, most - x)
+rows, width = 100, 16
+def get_inputs(): return [torch.randn(rows, width)]
+"""
+
+
+def test_shares_of_sizes_are_rounded_as_python_rounds_them(judge: Judge) -> None:
+    assert int(0.29 * 100) == 28
+    assert math.ceil(1.1 * 100) == 111
+    (candidate,) = Compiler().write(problem(SHARES), 1)
+    verdict = judge.judge(problem(SHARES), candidate)
     assert verdict.correct, verdict.message
     assert "FIXED_SIZES" not in candidate.source
 

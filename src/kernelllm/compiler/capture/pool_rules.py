@@ -75,6 +75,11 @@ def max_pool_values(w: Editor, x: Node, kernel: Any, stride: Any, padding: Any, 
         return w.template("max_pool_with_indices", x, *windows, ceil_mode)
     spread = [d for d, size in enumerate(windows[0]) if size > 1]
     overlapping = all(windows[0][d] >= 2 * windows[1][d] for d in spread)
+    if len(spread) == 3 and math.prod(windows[0]) > _INDUCTOR_WINDOW and not overlapping:
+        values = w.template("max_pool", x, *windows, ceil_mode)  # Inductor makes a reduction of it, with half of the speed
+        for user in w.node.users:
+            user.replace_all_uses_with(values)
+        return values
     if math.prod(windows[0]) <= _SPLIT or len(spread) < 2 or not overlapping or max(windows[0]) > _LONGEST:
         return None
     from torch._inductor import inductor_prims

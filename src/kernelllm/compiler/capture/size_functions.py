@@ -12,19 +12,47 @@ import sympy
 import torch
 from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, OpaqueUnaryFn_log2, ToFloat
 
+_EXACT = 2**20
+"""Numbers in a formula of sizes that are no larger, above and below the line, leave its products exact."""
+
+
+def _ratio(value: torch.SymFloat) -> tuple[Any, Any] | None:
+    """Whole numbers of which ``value`` is the quotient, as ``5 * n`` and ``4 * m`` in ``1.25 * n / m``; None where it is rounded before."""
+    expression = value.node.expr
+    match expression:
+        case IntTrueDiv(args=(size, divisor)):
+            return (size, divisor) if divisor.is_positive else None
+        case FloatTrueDiv(args=(above, below)):
+            size, divisor = _exactly(above), _exactly(below)
+        case _:
+            size, divisor = _exactly(expression), (sympy.Integer(1), 1)
+    if size is None or divisor is None or not (size[1] * divisor[0]).is_positive:
+        return None
+    return size[0] * divisor[1], size[1] * divisor[0]
+
+
+def _exactly(expression: Any) -> tuple[Any, Any] | None:
+    """A float expression as a quotient of whole numbers, where its own arithmetic is exact up to 2**53."""
+    match expression:
+        case ToFloat(args=(size,)):
+            return size, sympy.Integer(1)
+        case sympy.Mul(args=factors):
+            parts = [_exactly(factor) for factor in factors]
+            if any(part is None for part in parts):
+                return None
+            return sympy.Mul(*(p[0] for p in parts if p)), sympy.Mul(*(p[1] for p in parts if p))
+    if not expression.is_number or not expression.is_finite:
+        return None
+    above, below = builtins.float(expression).as_integer_ratio()
+    return (sympy.Integer(above), sympy.Integer(below)) if max(abs(above), below) <= _EXACT else None
+
 
 def _quotient(value: torch.SymFloat, divided: Callable[[Any, Any], Any]) -> Any:
-    """``divided`` of a size and the number of which ``value`` is the quotient, as ``n`` and 4 in ``n / 4``; None where it is none."""
-    match value.node.expr:
-        case IntTrueDiv(args=(size, divisor)) | FloatTrueDiv(args=(ToFloat(args=(size,)), ToFloat(args=(divisor,)))):
-            pass
-        case FloatTrueDiv(args=(ToFloat(args=(size,)), divisor)) if divisor.is_number and float(divisor).is_integer():
-            divisor = sympy.Integer(builtins.int(divisor))
-        case _:
-            return None
-    if not divisor.is_positive:
+    """``divided`` of the whole numbers of which ``value`` is the quotient; None where it is none."""
+    ratio = _ratio(value)
+    if ratio is None:
         return None
-    return divided(*(builtins.int(n) if n.is_number else value.node.shape_env.create_symintnode(n, hint=None) for n in (size, divisor)))
+    return divided(*(builtins.int(n) if n.is_number else value.node.shape_env.create_symintnode(n, hint=None) for n in ratio))
 
 
 def _number(value: Any) -> Any:
@@ -32,9 +60,9 @@ def _number(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat):
-        whole = _quotient(value, lambda size, divisor: size // divisor)
-        if whole is not None and all(n.is_nonnegative for n in value.node.expr.args):  # int() rounds towards zero
-            return whole
+        ratio = _ratio(value)
+        if ratio is not None and ratio[0].is_nonnegative:  # int() rounds towards zero
+            return _quotient(value, lambda size, divisor: size // divisor)
         if value.node.expr.has(OpaqueUnaryFn_log2):
             return builtins.int(builtins.float(value))  # the last bit decides
         return torch.sym_int(value)
@@ -124,7 +152,9 @@ def floor(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return value
     whole = _quotient(value, lambda size, divisor: size // divisor)
-    return _number(value) if whole is None else whole
+    if whole is None and value.node.expr.has(OpaqueUnaryFn_log2):
+        return math.floor(builtins.float(value))  # the last bit decides
+    return torch.SymInt(value.node.floor()) if whole is None else whole
 
 
 def ceil(value: Any) -> Any:
@@ -133,7 +163,7 @@ def ceil(value: Any) -> Any:
     whole = _quotient(value, lambda size, divisor: (size + divisor - 1) // divisor)
     if whole is None and value.node.expr.has(OpaqueUnaryFn_log2):
         return math.ceil(builtins.float(value))  # the last bit decides
-    return torch.sym_int(-((-value) // 1)) if whole is None else whole
+    return -torch.SymInt((-value).node.floor()) if whole is None else whole
 
 
 def log2(value: Any) -> Any:

@@ -104,5 +104,6 @@ class FixedPath(GraphCode):
         if self.options.attention == "cudnn" and any("scaled_dot_product_attention(" in line for line in self.methods):
             call = [f"    with sdpa_kernel({BACKENDS}, set_priority=True):", "    " + call[0]]
         if len(self.conditions) > 1 and sum(map(len, self.conditions)) > 90:
-            return ["known = (", *(f"    {'and ' if i else ''}{c}" for i, c in enumerate(self.conditions)), ")", "if known:", *call]
+            name = fresh_name("known", set(self.captured.forward_arguments))
+            return [f"{name} = (", *(f"    {'and ' if i else ''}{c}" for i, c in enumerate(self.conditions)), ")", f"if {name}:", *call]
         return [f"if {' and '.join(self.conditions)}:", *call] if self.conditions else []

@@ -55,6 +55,20 @@ class MIN(Opaque):
     python = min
 
 
+class FLOATFLOOR(Opaque):
+    """``int(c * a / b // 1)``, where ``c``, the first two arguments' quotient, is no short binary fraction: a float product rounds."""
+
+    python = staticmethod(lambda above, below, a, b: int(above / below * a / b // 1))
+
+
+class FLOATTRUNC(Opaque):
+    """The same, rounded towards zero: ``int(c * a / b)``."""
+
+    python = staticmethod(lambda above, below, a, b: int(above / below * a / b))
+
+
+_SHORT = 2**20
+"""Numbers above and below the line of a float's fraction up to which its products with sizes are exact."""
 _INDEX = re.compile(r"[xyzri]\d+(_\d+)?|tmp\d+|\w*(index|offset|offsets)")
 """Names of Inductor's indices, which may be 0 or less where sizes are at least 1."""
 _NAMED: dict[str, Any] = {"max": MAX, "min": MIN}
@@ -93,7 +107,9 @@ def to_sympy(node: ast.expr) -> Any:
             return _NAMED[name](*values)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="maximum" | "minimum" as which), args=[a, b]):
             return _NAMED[which[:3]](to_sympy(a), to_sympy(b))
-        case ast.Call(func=ast.Attribute(attr="trunc" | "floor"), args=[a]):
+        case ast.Call(func=ast.Attribute(attr="trunc" | "floor" as which), args=[a]):
+            if (product := _float_product(a)) is not None:
+                return (FLOATTRUNC if which == "trunc" else FLOATFLOOR)(*product)
             # SizeNames are not negative, so rounding towards zero and rounding down agree.
             numerator, denominator = sympy.fraction(sympy.together(_rational(a)))
             return _floor(numerator, denominator)
@@ -102,6 +118,29 @@ def to_sympy(node: ast.expr) -> Any:
         case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[a, b]):
             return _floor(to_sympy(a), to_sympy(b))
     raise NotInteger(ast.unparse(node))
+
+
+def _float_product(node: ast.expr) -> tuple[Any, Any, Any, Any] | None:
+    """Arguments of :class:`FLOATFLOOR` for ``c * a`` and ``c * a / b``; None for anything else, and where the product is exact."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Div(), right=right) if (product := _float_product(left)) is not None:
+            return (*product[:3], product[3] * to_sympy(right))
+        case ast.BinOp(left=ast.UnaryOp(op=ast.USub(), operand=number), op=ast.Mult(), right=size):
+            return _float_product(ast.UnaryOp(ast.USub(), ast.BinOp(number, ast.Mult(), size)))
+        case ast.BinOp(left=ast.Constant(value=float() as value), op=ast.Mult(), right=size) if not _is_short(value):
+            above, below = value.as_integer_ratio()
+            return sympy.Integer(above), sympy.Integer(below), to_sympy(size), sympy.Integer(1)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right) if (product := _float_product(left)) is not None:
+            return (*product[:2], product[2] * to_sympy(right), product[3])
+        case ast.UnaryOp(op=ast.USub(), operand=positive) if (product := _float_product(positive)) is not None:
+            return (-product[0], *product[1:])
+        case ast.BinOp(left=minus, op=ast.Mult(), right=positive) if ast.unparse(minus) == "-1":
+            return _float_product(ast.UnaryOp(ast.USub(), positive))
+    return None
+
+
+def _is_short(value: float) -> bool:
+    return max(map(abs, value.as_integer_ratio())) <= _SHORT
 
 
 def _select(node: ast.BinOp) -> Any:
@@ -171,6 +210,17 @@ class _Printer(StrPrinter):  # type: ignore[misc]
 
     def _print_MIN(self, expr: Any) -> str:
         return f"min({', '.join(self._print(a) for a in expr.args)})"
+
+    def _print_FLOATFLOOR(self, expr: Any) -> str:
+        return f"int({self._product(expr)} // 1)"
+
+    def _print_FLOATTRUNC(self, expr: Any) -> str:
+        return f"int({self._product(expr)})"
+
+    def _product(self, expr: Any) -> str:
+        above, below, size, divisor = expr.args
+        text = f"{int(above) / int(below)!r} * {self._arg(size)}"
+        return text if divisor == 1 else f"{text} / {self._arg(divisor)}"
 
     def _print_Pow(self, expr: Any, rational: bool = False) -> str:
         base, exponent = expr.args
@@ -242,6 +292,8 @@ def _rational(node: ast.expr) -> Any:
         case ast.Constant(value=float() as value) if value.is_integer():
             return sympy.Integer(int(value))
         case ast.Constant(value=float() as value):
+            if not _is_short(value):
+                raise NotInteger
             return sympy.Rational(str(value))
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return _rational(left) / _rational(right)

@@ -16,6 +16,7 @@ from kernelllm.compiler.emit import formatting, indices, integers
 from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, bindings, every, fresh, name_of
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.composed_sizes import compose_sizes
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
 from kernelllm.compiler.emit.readable_names import block_names, fresh_name, spoken, value_names, wish_for
 from kernelllm.core.text import syntax_tree
@@ -103,7 +104,7 @@ def to_text(
     taken: set[str] = {name, *cleaned.helpers}
     fixed = dict(block_names(cleaned))
     taken |= set(fixed.values())
-    _composites(cleaned, calls)
+    compose_sizes(cleaned, calls)
     pointers, merged = _pointers(cleaned, calls, taken)
     sizes = _sizes(cleaned, calls, taken)
     fixed.update(pointers)
@@ -306,41 +307,6 @@ def _pointers(cleaned: Cleaned, calls: list[LaunchValues], taken: set[str]) -> t
         by_buffers[passed] = param
         names[param] = fresh_name(_pointer_wish(param, passed) + "_ptr", taken)
     return names, merged
-
-
-def _composites(cleaned: Cleaned, calls: list[LaunchValues]) -> None:
-    """SizeNames that the kernel only uses together (a chunk's length, an element count) are computed by the caller."""
-    sizes = {p for p in cleaned.params if p not in cleaned.pointers and not p.endswith("BLOCK")}
-    found: dict[str, str] = {}
-    values: dict[str, Any] = {}
-    most = 2 if cleaned.facts.index_type == "int64" else 3  # a product of two 32-bit arguments may overflow
-
-    class Compose(ast.NodeTransformer):
-        def generic_visit(self, node: ast.AST) -> ast.AST:
-            if isinstance(node, ast.BinOp) and cleaned.facts.is_size(node):
-                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-                if isinstance(node.op, ast.Add | ast.Sub) and any(isinstance(n, ast.Constant) for n in (node.left, node.right)):
-                    return super().generic_visit(node)
-                divides = any(isinstance(n, ast.FloorDiv) for n in ast.walk(node))
-                if names and names <= sizes and (divides or len(names) >= most):
-                    try:
-                        values[ast.unparse(node)] = integers.to_sympy(node)
-                    except integers.NotInteger:
-                        return super().generic_visit(node)
-                    name = found.setdefault(ast.unparse(node), f"composite{len(found)}")
-                    return ast.Name(name, ast.Load())
-            return super().generic_visit(node)
-
-    cleaned.body = [Compose().visit(s) for s in cleaned.body]
-    for text, name in found.items():
-        for call in calls:
-            call.sizes[name] = values[text].xreplace({integers.symbol(p): v for p, v in call.sizes.items()})
-        cleaned.facts.sizes.add(name)
-        cleaned.facts.types[name], cleaned.facts.axes[name] = "size", frozenset()
-    used = all_reads(cleaned.body)
-    blocks = [p for p in cleaned.params if p.endswith("BLOCK")]
-    plain = [p for p in cleaned.params if p not in blocks and (used[p] or p in cleaned.pointers)]
-    cleaned.params = [*plain, *found.values(), *blocks]
 
 
 def _pointer_wish(param: str, passed: tuple[str, ...]) -> str:

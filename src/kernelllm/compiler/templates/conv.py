@@ -220,7 +220,7 @@ def conv_direct(x, weight, bias, parts, start, stride, dilation, up, precision, 
         block_m, block_n, block_k = 16, 16, 16
     else:
         block_n = min(128, max(16, triton.next_power_of_2(o)))
-        block_m = min(256 if block_n <= 32 else 128, max(16, triton.next_power_of_2(pixels)))
+        block_m = min(256 if block_n <= 32 else 128 if block_n <= 64 else 64, max(16, triton.next_power_of_2(pixels)))
         block_k = min(32, max(16, triton.next_power_of_2(c * math.prod(most))))
         while block_m * block_n > 64 * 64 and grid(block_m, block_n) < 132:
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)

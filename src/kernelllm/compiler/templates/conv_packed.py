@@ -232,7 +232,8 @@ def conv_tiles(planes, rows, channels_out, run, element_size, mode):
             block_m //= 2
         else:
             block_n //= 2
-    return block_m, block_n, block_k, 8 if block_m * block_n >= 128 * 64 else 4, 3
+    wide = block_m * block_n > 128 * 128 or (mode == "halves" and block_m * block_n >= 128 * 64)  # two sums do not fit into 4 warps
+    return block_m, block_n, block_k, 8 if wide else 4, 3
 
 
 def conv_out_index(out, per_image):

@@ -172,7 +172,7 @@ def matmul_copy_tiles(r, k):
 def matmul_needs_pack(x, other_rows):
     """Whether x [*batch, R, K] should be copied before a product with ``other_rows`` rows: it must pay, and x must read badly."""
     r, k = x.shape[-2:]
-    if other_rows < 256 or r < 64 or k < 64 or r * k * other_rows < 2**26:
+    if other_rows < 256 or r < 64 or k < 16 or r * k * other_rows < 2**26:
         return False
     wide = 16 // x.element_size()  # elements of the widest load
     aligned = x.stride(-1) == 1 and x.stride(-2) % wide == 0
@@ -185,7 +185,9 @@ def matmul_tiles(m, n, k, batch, element_size):
     """(BLOCK_M, BLOCK_N, BLOCK_K, splits of K, num_warps, num_stages) from the shape, by plain rules for a GPU of about 132 cores."""
     block_m = min(128, max(16, triton.next_power_of_2(m)))
     block_n = min(256 if element_size < 4 and m > 64 else 128, max(16, triton.next_power_of_2(n)))
-    while block_m * block_n > 64 * 64 and batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n) < 132:
+    tiles = batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
+    deep = tiles <= 16 and k * tiles >= 132 * 4096  # K makes enough programs of large tiles, each of which reads less
+    while block_m * block_n > 64 * 64 and batch * triton.cdiv(m, block_m) * triton.cdiv(n, block_n) < 132 and not deep:
         if block_m >= block_n:
             block_m //= 2
         else:

@@ -135,9 +135,9 @@ def pool_accumulator(dtype):
 
 
 def pool_output(x, dims, sizes):
-    """(new contiguous output for x's leading dims, its number of elements, the block of outputs of one program)."""
+    """(new contiguous output for x's leading dims, its number of elements)."""
     out = torch.empty((*x.shape[: x.dim() - dims], *sizes[3 - dims :]), device=x.device, dtype=x.dtype)
-    return out, out.numel(), 512 if out.numel() >= 2**20 else 256
+    return out, out.numel()
 
 
 def max_pool_run(x, kernel_size, stride, padding, dilation, ceil_mode, with_index):
@@ -147,12 +147,13 @@ def max_pool_run(x, kernel_size, stride, padding, dilation, ceil_mode, with_inde
     dil = pool_fill(dilation, 1)
     x5 = pool_as_3d(x, dims)
     sizes = [pool_size(x5.shape[2 + i], kernel[i], step[i], pad[i], dil[i], ceil_mode) for i in range(3)]
-    out, total, block = pool_output(x, dims, sizes)
+    out, total = pool_output(x, dims, sizes)
     index = torch.empty(out.shape, device=x.device, dtype=torch.int64) if with_index else None
     if total > 0:
-        max_pool_kernel[(triton.cdiv(total, block),)](
+        taps = math.prod(kernel)
+        max_pool_kernel[(triton.cdiv(total, 256),)](
             x5, out, index if with_index else out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *step, *pad, *dil,
-            with_index, *kernel, min(math.prod(kernel), 9), block, num_warps=4,
+            with_index, *kernel, taps if taps in (8, 27) else min(taps, 9), 256, num_warps=8,
         )
     return out, index
 
@@ -173,12 +174,13 @@ def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divi
     kernel, step, pad = pool_fill(kernel_size, 1), pool_fill(stride, 1), pool_fill(padding, 0)
     x5 = pool_as_3d(x, dims)
     sizes = [pool_size(x5.shape[2 + i], kernel[i], step[i], pad[i], 1, ceil_mode) for i in range(3)]
-    out, total, block = pool_output(x, dims, sizes)
+    out, total = pool_output(x, dims, sizes)
     if total > 0:
         inside = not any(pad) and all((sizes[i] - 1) * step[i] + kernel[i] <= x5.shape[2 + i] for i in range(3))
-        avg_pool_kernel[(triton.cdiv(total, block),)](
+        # windows far apart: neighbouring outputs of one thread would read from lines that are far apart as well
+        avg_pool_kernel[(triton.cdiv(total, 256),)](
             x5, out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *step, *pad, divisor_override or 0,
-            count_include_pad, inside, pool_accumulator(x.dtype), *kernel, min(kernel[2], 16), block, num_warps=4,
+            count_include_pad, inside, pool_accumulator(x.dtype), *kernel, min(kernel[2], 16), 256, num_warps=8 if step[2] > 4 else 4,
         )
     return out
 
@@ -189,12 +191,12 @@ def adaptive_pool_run(x, output_size, is_max):
     x5 = pool_as_3d(x, dims)
     sizes = pool_fill(output_size, 1)
     widest = [size // out + (2 if size % out else 0) for size, out in zip(x5.shape[2:], sizes, strict=True)]
-    out, total, block = pool_output(x, dims, sizes)
+    out, total = pool_output(x, dims, sizes)
     index = torch.empty(out.shape, device=x.device, dtype=torch.int64) if is_max else None
     if total > 0:
         acc = pool_accumulator(x.dtype)
-        adaptive_pool_kernel[(triton.cdiv(total, block),)](
-            x5, out, index if is_max else out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *widest, is_max, acc, block,
+        adaptive_pool_kernel[(triton.cdiv(total, 256),)](
+            x5, out, index if is_max else out, total, x5.shape[1], *x5.shape[2:], *sizes, *x5.stride(), *widest, is_max, acc, 256,
             num_warps=4,
         )
     return out, index

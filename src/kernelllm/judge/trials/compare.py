@@ -31,6 +31,8 @@ SAME_ROUNDING = 0.1
 """Share of integers that may differ where another run under roundings gives the very same: one decision may lead to others."""
 FEW_TIES = 2
 """So many integers may differ where no perturbed run differs, or as many as where one does."""
+DECIDED = 1e-3
+"""Largest share of an output's numbers that are off because a decision fell otherwise."""
 FEW_FACTOR = 4.0
 """The bound is so many times wider where there are few elements (:data:`kernelllm.judge.trials.error_sums.FEW`)."""
 NARROW = 5e-3
@@ -278,6 +280,15 @@ def few_whole_numbers(value: Any, expected: Any) -> bool:
     return any(count for count, _ in wrong) and all(count <= max(SAME_ROUNDING * total, FEW_TIES) for count, total in wrong)
 
 
+def few_numbers(value: Any, expected: Any) -> bool:
+    """Whether a few numbers of an output alone are off, as where a decision fell otherwise for them."""
+    pairs = [(a, b) for a, b in zip(nested.tensors(value), nested.tensors(expected), strict=False) if b.is_floating_point()]
+    if not all(mine.shape == wanted.shape and mine.dtype == wanted.dtype for mine, wanted in pairs):
+        return False
+    off = [(~torch.isclose(mine, wanted, t := tolerance_for(wanted.dtype), t, equal_nan=True)).sum() for mine, wanted in pairs]
+    return any(off) and all(int(n) <= max(DECIDED * wanted.numel(), FEW_TIES) for n, (_, wanted) in zip(off, pairs, strict=True))
+
+
 def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: tuple[Any, ...]) -> Comparison:
     """Integers and booleans. A few may differ where rounding alone decides them (the nearer of two equally near neighbours):
     :data:`EAGER_FACTOR` times as many as in an output that is as right as the reference, and at most the share :data:`TIES`."""
@@ -293,8 +304,11 @@ def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_ri
     codes = others and reference.dtype in (torch.int8, torch.uint8)  # of a quantisation: rounding moves them by little
     far = codes and largest > EAGER_FACTOR * max(float((t.double() - reference.double()).abs().max()) for t in near)
     if others and not far and count <= min(EAGER_FACTOR * max(int(t.sum()) for t in others), TIES * reference.numel()):
-        decided = int((wrong & torch.stack(others).any(0)).sum())  # by rounding, as far as a few tries show
-        if count - decided <= max(decided, FEW_TIES):
+        tries = torch.stack(others).sum(0)
+        decided = int((wrong & (tries > 0)).sum())  # by rounding, as far as a few tries show
+        # What one try alone decided, for each try: so many a further one decides that none did so far (Good and Turing's estimate).
+        unseen = EAGER_FACTOR * int((tries == 1).sum()) / len(others)
+        if count - decided <= max(decided, FEW_TIES, unseen):
             return Comparison(True, largest, within_eager_error=True)
     index = _index(int(wrong.reshape(-1).to(torch.uint8).argmax()), reference.shape)
     text = f"{path}: {count} of {reference.numel()} elements differ; the first, at {index}, "

@@ -17,11 +17,12 @@ _MOST = 2**27
 """Elements that are looked at."""
 
 
-def rewritten(run: Callable[[NearestWrites], Iterator[Any]], mine: Any) -> Iterator[Any]:
-    """Outputs of a reference's ``run`` under another order of its writes, where that decides: the nearest to a candidate's output."""
+def rewritten(run: Callable[[NearestWrites], Any], mine: Any) -> Iterator[Any]:
+    """The output of a reference's ``run`` under another order of its writes, where that decides: the nearest to a candidate's output."""
     order = NearestWrites(mine)
-    found = list(run(order))
-    yield from found if order.decided else ()
+    found = run(order)
+    if found is not None and order.decided:
+        yield found
 
 
 class NearestWrites(OperatorMode):

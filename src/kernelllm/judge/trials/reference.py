@@ -26,10 +26,11 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.compare import ROUNDINGS, Expected
-from kernelllm.judge.trials.equal_choices import Choice, ChoicesOfARun, Imposed, Ordered
-from kernelllm.judge.trials.equal_places import NearestWrites, rewritten
+from kernelllm.judge.trials.equal_choices import Imposed
+from kernelllm.judge.trials.equal_places import rewritten
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.other_buffers import OtherBuffers
+from kernelllm.judge.trials.other_choices import OtherChoices
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
 from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
@@ -49,8 +50,6 @@ HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _OF_DOUBLE = 2.0**-20
 """Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
-_ORDERS = 64
-"""Of so many numbers, each may be the first of equal ones."""
 _PERTURBATIONS, _OF_HALF, _MORE = 2, 6, range(2, 10)
 """Runs in which everything is moved by rounding. In half precision a single number may be off by far more than another."""
 _SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
@@ -193,10 +192,9 @@ class Reference:
             outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
             outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
             outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
-            outcome.choices = lambda: self._choices(private, seed, before)
-            outcome.rotated = lambda: self._rotated(value, private, seed, before)
-            outcome.rechosen = lambda: self._rechosen(value, private, seed, before)
-            outcome.rewritten = lambda mine: rewritten(lambda order: self._under_order(order, value, private, seed, before), mine)
+            other = self._other_choices(value, private, seed, before)
+            outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
+            outcome.rewritten = lambda mine: rewritten(other.under, mine)
             outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
         return outcome
 
@@ -287,41 +285,22 @@ class Reference:
             yield replace(expected, exact=in_double(value), has_exact=bool(others), equally_right=others), False
         if expected.has_exact and not far:
             others = (*self._perturbed(value, inputs, seed, before),)
-            if half and not any(choice.saturated for choice in self._choices(inputs, seed, before)):  # which no rounding tells apart
+            choices = self._other_choices(value, inputs, seed, before).choices() if half else []
+            if half and not any(choice.saturated for choice in choices):  # which no rounding tells apart
                 others += (*self._under(OtherRounding, value, inputs, seed, before, runs=_OF_HALF),)
             yield replace(expected, equally_right=(*expected.equally_right, *others)), bool(expected.equally_right)
 
-    def _choices(self, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> list[Choice]:
-        with self.calling(seed), ChoicesOfARun() as run:
-            self.called(self._model_copy("tf32", before))(*_copied(inputs))
-            return run.found  # type: ignore[no-any-return]
+    def _other_choices(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> OtherChoices:
+        def run(mode: contextlib.AbstractContextManager[Any], double: bool) -> Any:
+            found, precision = None, in_float64(conversions=self._conversions) if double else contextlib.nullcontext()
+            with failures_logged("no run with other choices"), self.calling(seed), precision, mode:
+                found = self.called(self._model_copy("float64" if double else "tf32", before))(*(in_double if double else _copied)(inputs))
+            return found if found is not None and (double or same_structure(value, found)) else None
 
-    def _rechosen(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[Any]:
-        """The output where other equal values are chosen: those of the lowest positions, of the highest, and as float64 chooses."""
-        if not any(choice.ambiguous for choice in self._choices(inputs, seed, before)):
-            return
-        for ordered in (Ordered(highest=False), Ordered(highest=True)):
-            yield from self._under_order(ordered, value, inputs, seed, before)
-        for ordered in (Ordered(highest=False), Ordered(highest=True)):
-            with failures_logged("no choices of float64"), self.calling(seed), in_float64(conversions=self._conversions), ordered:
-                self.called(self._model_copy("float64", before))(*in_double(inputs))
-            yield from self._under_order(Imposed([c.positions for c in ordered.found]), value, inputs, seed, before)
-
-    def _rotated(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> Iterator[tuple[list[Choice], Any]]:
-        """Choices and outputs under orders of equal values, each of them once before and once behind all others, if few."""
-        lengths = [c.numbers.shape[c.dim] for c in self._choices(inputs, seed, before) if c.ambiguous]
-        firsts = range(max(lengths) if lengths and max(lengths) <= _ORDERS else 0)
-        for order in (Ordered(highest=highest, first=first) for highest in (False, True) for first in firsts):
-            yield from ((order.found, output) for output in self._under_order(order, value, inputs, seed, before))
-
-    def _under_order(
-        self, order: Ordered | Imposed | NearestWrites, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]
-    ) -> Iterator[Any]:
-        found = None
-        with failures_logged("no run with other choices"), self.calling(seed), order:
-            found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
-        if found is not None and same_structure(value, found):
-            yield found
+        return OtherChoices(
+            lambda mode: run(mode, False), lambda mode: run(mode, True),
+            lambda positions: self._perturbed(value, inputs, seed, before, numbers=range(_MORE.stop), order=lambda: Imposed(positions)),
+        )  # fmt: skip
 
     def _under(
         self, rounding: type[Tf32Convolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,
@@ -339,7 +318,7 @@ class Reference:
 
     def _perturbed(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS,
-        numbers: range = range(_PERTURBATIONS),
+        numbers: range = range(_PERTURBATIONS), order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
@@ -353,7 +332,7 @@ class Reference:
                 for parameter in model.parameters():
                     parameter.copy_(moved(parameter, generator, roundings))
                 private = moved(in_double(inputs), generator, roundings)
-                with Rounding(generator, roundings):
+                with Rounding(generator, roundings), order():
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run
