@@ -220,8 +220,9 @@ def conv_should_tile_per_image(pixels):
     return pixels >= 1024
 
 
-def conv_tiles(planes, rows, channels_out, run, element_size, mode):
-    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) of conv_channel_last_kernel: pixels x channels, ``run`` products at a tap."""
+def conv_tiles(planes, rows, channels_out, run, products, element_size, mode):
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) of conv_channel_last_kernel: pixels x channels, ``run`` products at a tap, all
+    ``products`` of an output."""
     block_m = 128
     block_n = min(256 if element_size == 2 and mode != "halves" else 128, max(16, triton.next_power_of_2(channels_out)))
     block_k = min(128 // element_size, max(16, triton.next_power_of_2(run)))
@@ -232,8 +233,9 @@ def conv_tiles(planes, rows, channels_out, run, element_size, mode):
             block_m //= 2
         else:
             block_n //= 2
-    wide = block_m * block_n > 128 * 128 or (mode == "halves" and block_m * block_n >= 128 * 64)  # two sums do not fit into 4 warps
-    return block_m, block_n, block_k, 8 if wide else 4, 3
+    # 4 warps do more for each load, where the loads are what takes the time; two sums do not fit into them
+    few = block_m * block_n < 128 * 64 or (products >= 2048 and mode != "halves" and block_m * block_n <= 128 * 128)
+    return block_m, block_n, block_k, 4 if few else 8, 3
 
 
 def conv_out_index(out, per_image):
@@ -258,7 +260,7 @@ def conv_channel_last(packed, x_top, low, weight, w_top, bias, out, start, strid
     run, loop_kw = (kw * row_w, 1) if dilation[2] == 1 else (row_w, kw)  # neighbouring taps of a row lie side by side
     per_image = conv_should_tile_per_image(pixels)
     rows, planes = (pixels, groups * images) if per_image else (pixels * images, groups)
-    block_m, block_n, block_k, warps, stages = conv_tiles(planes, rows, o, run * align, size, mode)
+    block_m, block_n, block_k, warps, stages = conv_tiles(planes, rows, o, run * align, taps * c_padded, size, mode)
     at = ((low[0] + start[0]) * row_d + (low[1] + start[1]) * row_h + (low[2] + start[2]) * row_w) * align
     grid = (planes * triton.cdiv(rows, block_m) * triton.cdiv(o, block_n),)
     conv_channel_last_kernel[grid](
