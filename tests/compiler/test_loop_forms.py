@@ -111,7 +111,45 @@ FORMS = {
         return total
     """,
 }
+FORMS |= {
+    "filled, each step reads the one before": """
+        out = torch.empty(r.shape[0], r.shape[1])
+        out[0] = v[0]
+        for t in range(1, r.shape[0]):
+            kept = torch.sigmoid(r[t])
+            out[t] = kept * out[t - 1] + v[t]
+        return out, out[-1]
+    """,
+    "filled at the next step": """
+        steps = r.shape[0]
+        out = r.new_zeros(steps + 1, r.shape[1])
+        out[0] = 1.0
+        for t in range(steps):
+            out[t + 1] = torch.tanh(out[t]) * d[t] + r[t]
+        return out[1:], out[-1]
+    """,
+    "filled along another dimension, from zeros": """
+        steps, width = r.shape
+        out = torch.zeros_like(r)
+        for t in range(1, width):
+            out[:, t] = 0.5 * out[:, t - 1] + r[:, t]
+        return out * 2
+    """,
+}
 LEFT = {
+    "filled to a part, each step reads the one before": """
+        out = torch.zeros(r.shape[0] + 2, r.shape[1])
+        for t in range(1, r.shape[0]):
+            out[t] = out[t - 1] + r[t]
+        return out
+    """,
+    "filled, each step reads the one before and the first": """
+        out = torch.zeros_like(r)
+        out[0] = v[0]
+        for t in range(1, r.shape[0]):
+            out[t] = out[t - 1] + out[0] * r[t]
+        return out
+    """,
     "a list that is read as it grows": """
         out = [r[0]]
         for t in range(r.shape[0]):

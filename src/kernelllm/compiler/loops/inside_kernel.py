@@ -339,6 +339,9 @@ def _rewrite_forward(forward: Any, loop: _Loop, step: _Step) -> None:
     new += [syntax_tree(f"{kept} = {name}").body[0] for name, kept in loop.lists.items()]
     last = [n for n, r in zip(loop.targets, step.results, strict=True) if r in step.listed and r in step.carried.values()]
     new += [syntax_tree(f"{name} = {name}[-1]").body[0] for name in last]
+    if last:
+        refusal = f'if {ast.unparse(loop.steps)} < 1:\n    raise ValueError("the kernels were written for a loop of at least one step")'
+        new = [*syntax_tree(refusal).body, *new]
     at = forward.body.index(loop.node)
     before, after = forward.body[:at], forward.body[at + 1 :]
     kept = [s for s in before if not (isinstance(s, ast.Assign) and ast.unparse(s.value) == "[]")]

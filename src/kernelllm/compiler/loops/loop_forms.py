@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelllm.compiler.loops.before_after import free_name, names, stored
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
+from kernelllm.compiler.loops.filled_states import with_states_of_filled
 from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_lists_as_they_grow, with_plain_order
 from kernelllm.compiler.loops.several_loops import with_later_loops_apart
 from kernelllm.compiler.loops.tuple_states import with_names_for_elements
@@ -30,6 +31,7 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     made.body = [single for statement in made.body for single in _one_by_one(statement)]
     made.iter, backwards = with_plain_order(made.iter)
     counted: Any = _counted(made, {n for s in (*before, *new, *after) for n in names(s)})
+    before, after = with_states_of_filled(before, counted, after)
     _name_lists_apart(before, counted, after)
     after = with_lists_as_they_grow(before, counted, after)
     before = with_choices(before, counted)
