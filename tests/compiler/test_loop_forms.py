@@ -120,6 +120,15 @@ FORMS |= {
             out[t] = kept * out[t - 1] + v[t]
         return out, out[-1]
     """,
+    "filled, and its first row's source changes": """
+        out = torch.empty_like(r)
+        h = v[0]
+        out[0] = h
+        h = h * 2
+        for t in range(1, r.shape[0]):
+            out[t] = d[t] * out[t - 1] + h
+        return out
+    """,
     "filled at the next step": """
         steps = r.shape[0]
         out = r.new_zeros(steps + 1, r.shape[1])
@@ -137,6 +146,14 @@ FORMS |= {
     """,
 }
 LEFT = {
+    "filled, and the row before is read once more": """
+        out = torch.zeros_like(r)
+        rows = []
+        for t in range(1, r.shape[0]):
+            out[t] = out[t - 1] + r[t]
+            rows.append(out[t - 1] * 2)
+        return out, torch.stack(rows)
+    """,
     "filled to a part, each step reads the one before": """
         out = torch.zeros(r.shape[0] + 2, r.shape[1])
         for t in range(1, r.shape[0]):

@@ -37,14 +37,16 @@ def with_states_of_filled(before: Statements, loop: Any, after: Statements) -> t
         reads = _Reads(counter, (out, dim, ahead - 1), state := free_name(f"{out}_last", taken))
         others = [reads.visit(s) for s in syntax_tree("\n".join(ast.unparse(s) for s in loop.body if s is not statement)).body]
         value = reads.visit(syntax_tree(ast.unparse(statement.value), mode="eval").body)
-        if first is None or not reads.found or not reads.fits:
+        behind = any(isinstance(n, ast.Name) and n.id == state for s in others[at:] for n in ast.walk(s))  # it would read this step's
+        if first is None or not reads.found or not reads.fits or behind:
             continue
         steps = free_name(f"{out}_all", taken)
         new = syntax_tree(f"{state} = ({ast.unparse(value)}).to({state}.dtype).expand_as({state})\n{steps}.append({state})").body
         loop.body = [*others[:at], *new, *others[at:]]
-        kept, made = first
+        place_of_first, made = first
         begun = syntax_tree(f"{state} = {made}\n{steps} = [{state}]").body
-        return [*kept, *begun], [*syntax_tree(f"{out} = torch.stack({steps}, dim={dim})").body, *after]
+        rest = before[place_of_first + 1 :]
+        return [*before[:place_of_first], *begun, *rest], [*syntax_tree(f"{out} = torch.stack({steps}, dim={dim})").body, *after]
     return before, after
 
 
@@ -71,21 +73,20 @@ def _covers(before: Statements, out: str, dim: int, stops: list[str]) -> bool:
     return len(items) > dim and ast.unparse(items[dim]) in stops
 
 
-def _first(before: Statements, out: str, dim: int) -> tuple[Statements, str] | None:
-    """The statements without the one that writes the first element, and that as text; None where it is not known."""
-    whole = ":, " * dim
-    row = f"{out}[{whole}0]"
-    writes = [s for s in before if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == row]
-    uses = [s for s in before if out in names(s) and s not in writes and out not in stored(s)]
+def _first(before: Statements, out: str, dim: int) -> tuple[int, str] | None:
+    """Where the first element is written, and what as text; behind all statements where it stays zero. None where it is not known."""
+    row = f"{out}[{':, ' * dim}0]"
+    writes = [i for i, s in enumerate(before) if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == row]
+    uses = [s for i, s in enumerate(before) if out in names(s) and i not in writes and out not in stored(s)]
     if uses or len(writes) > 1:
         return None
     if not writes:
         made = next(ast.unparse(s.value) for s in before if isinstance(s, ast.Assign) and out in stored(s))
-        return (before, f"torch.zeros_like({row})") if "zeros" in made.partition("(")[0] else None
-    value = writes[0].value
+        return (len(before), f"torch.zeros_like({row})") if "zeros" in made.partition("(")[0] else None
+    value: Any = before[writes[0]].value  # type: ignore[attr-defined]
     if isinstance(value, ast.Constant):
-        return [s for s in before if s is not writes[0]], f"torch.full_like({row}, {ast.unparse(value)})"
-    return [s for s in before if s is not writes[0]], f"({ast.unparse(value)}).to({out}.dtype).expand_as({row})"
+        return writes[0], f"torch.full_like({row}, {ast.unparse(value)})"
+    return writes[0], f"({ast.unparse(value)}).to({out}.dtype).expand_as({row})"
 
 
 class _Reads(ast.NodeTransformer):
