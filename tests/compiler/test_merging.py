@@ -1,6 +1,6 @@
 """Files of parts put together as one."""
 
-from kernelllm.compiler.loops.loop import merged, renamed
+from kernelllm.compiler.loops.merged_files import merged, renamed
 
 BASE = """import math
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, Editor, called, group_of
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, group_of
 from kernelllm.compiler.capture.written_attention import (
     HIDES,
     PRODUCTS,
@@ -151,4 +151,28 @@ def _between(node: Node, product: Node) -> set[Node]:
     return found
 
 
-__all__ = ["join_difference", "join_sinks"]
+def share_heads(edit: Editor) -> bool:
+    """Attention reads a key head for each of its query heads: what repeats heads is left out. Returns whether anything did."""
+    query, *pair = edit.node.args[:3]
+    single = [_unrepeated(n) for n in pair]
+    if all(single):
+        with edit.graph.graph.inserting_before(edit.node):
+            edit.node.args = (query, *(edit.call(aten.squeeze.dim, n, 2) for n in single), *edit.node.args[3:])
+    return all(single)
+
+
+def _unrepeated(node: Any) -> Node | None:
+    """[B, H, 1, S, D] where the node is that, each head repeated, as [B, H * times, S, D]."""
+    if node.target not in VIEWS:
+        return None
+    inner = node.args[0]
+    inner = inner.args[0] if inner.target is aten.clone.default else inner
+    if inner.target is not aten.expand.default:
+        return None
+    single, whole, seen = (n.meta["val"].shape for n in (inner.args[0], inner, node))
+    fits = len(whole) == 5 and len(single) == 5 and len(seen) == 4 and str(single[2]) == "1"
+    same = fits and [str(n) for n in (*single[:2], *single[3:])] == [str(n) for n in (*whole[:2], *whole[3:])]
+    return inner.args[0] if same and str(seen[1]) == str(whole[1] * whole[2]) else None
+
+
+__all__ = ["join_difference", "join_sinks", "share_heads"]

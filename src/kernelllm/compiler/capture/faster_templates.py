@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import fusions, quantized_weights, thin_products
+from kernelllm.compiler.capture.attention_forms import share_heads
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
 from kernelllm.compiler.capture.written_attention import in_rows, put_attention
@@ -146,7 +147,7 @@ def attend(graph: GraphModule, options: Options, *, masked: bool = False) -> Non
         if dropout > 0 or query.meta["val"].dim() != 4 or query.meta["val"].dtype not in HALF:
             continue
         if masked and (mask is None or key.meta["val"].shape[2] <= _FEW_KEYS):
-            if mask is None and key.meta["val"].shape[-1] <= _WIDEST and fusions.share_heads(Editor(graph, node, None, options)):
+            if mask is None and key.meta["val"].shape[-1] <= _WIDEST and share_heads(Editor(graph, node, None, options)):
                 node.args = (*node.args[:-1], True)  # torch's kernels share heads too
             continue
         with graph.graph.inserting_before(node):
@@ -154,7 +155,7 @@ def attend(graph: GraphModule, options: Options, *, masked: bool = False) -> Non
             mask = mask and in_rows(edit, mask)
             made = edit.template("half_attention", query, key, value, mask, causal, scale)
         put_attention(edit, node, made)
-        fusions.share_heads(Editor(graph, made, edit.namespace, options))
+        share_heads(Editor(graph, made, edit.namespace, options))
     graph.graph.eliminate_dead_code()
 
 

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import quantized_weights, wide_rows
-from kernelllm.compiler.capture.attention_forms import join_difference, join_sinks
+from kernelllm.compiler.capture.attention_forms import join_difference, join_sinks, share_heads
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, called, closed, group_of, reads_memory
 from kernelllm.compiler.capture.written_attention import join_attention
 from kernelllm.compiler.options import Options
@@ -55,7 +55,7 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE, gains: Gains =
         quantized_weights.scale(edit)
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
-        if _activate(node, gains):  # each sweep goes through the whole graph
+        if _activate(node, gains) or _add(Editor(graph, node, namespace, options), gains):  # each sweep goes through the whole graph
             graph.graph.eliminate_dead_code()
     if not options.library:  # where torch's library does plain products, an addition is no reason for a template
         for node in list(graph.graph.nodes):
@@ -63,30 +63,6 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE, gains: Gains =
         for node in list(graph.graph.nodes):
             if _is_product(node) and node.users:  # not one that has gone into a launch with others
                 _together(Editor(graph, node, namespace, options))
-
-
-def share_heads(edit: Editor) -> bool:
-    """Attention reads a key head for each of its query heads: what repeats heads is left out. Returns whether anything did."""
-    query, *pair = edit.node.args[:3]
-    single = [_unrepeated(n) for n in pair]
-    if all(single):
-        with edit.graph.graph.inserting_before(edit.node):
-            edit.node.args = (query, *(edit.call(aten.squeeze.dim, n, 2) for n in single), *edit.node.args[3:])
-    return all(single)
-
-
-def _unrepeated(node: Any) -> Node | None:
-    """[B, H, 1, S, D] where the node is that, each head repeated, as [B, H * times, S, D]."""
-    if node.target not in VIEWS:
-        return None
-    inner = node.args[0]
-    inner = inner.args[0] if inner.target is aten.clone.default else inner
-    if inner.target is not aten.expand.default:
-        return None
-    single, whole, seen = (n.meta["val"].shape for n in (inner.args[0], inner, node))
-    fits = len(whole) == 5 and len(single) == 5 and len(seen) == 4 and str(single[2]) == "1"
-    same = fits and [str(n) for n in (*single[:2], *single[3:])] == [str(n) for n in (*whole[:2], *whole[3:])]
-    return inner.args[0] if same and str(seen[1]) == str(whole[1] * whole[2]) else None
 
 
 def _activate(node: Node, gains: Gains) -> bool:
@@ -111,6 +87,40 @@ def _activate(node: Node, gains: Gains) -> bool:
     product.kwargs = {**product.kwargs, "activation": name}
     node.replace_all_uses_with(source)
     return True
+
+
+def _add(edit: Editor, gains: Gains) -> bool:
+    """Let a product add a vector, and apply the activation that follows: ``relu(x @ w + b)``.
+
+    Before an activation it may be a whole matrix that lies in memory: ``tanh(given + h @ w)``, as in recurrent cells. Returns whether it
+    was let.
+    """
+    name, total, group = _activation(edit.node) or ("", edit.node, {edit.node})
+    if total.target is not aten.add.Tensor or total.kwargs or not all(reads_memory(u) for u in edit.node.users):
+        return False
+    for mine, other in (total.args[::-1], total.args):
+        if not _is_tensor(mine) or not _is_tensor(other) or len({n.meta["val"].dtype for n in (mine, other, edit.node)}) != 1:
+            continue
+        shapes = [[str(d) for d in n.meta["val"].shape] for n in (mine, other, edit.node)]
+        vector = len(shapes[1]) == 1 and shapes[1] == shapes[0][-1:]
+        whole = bool(name) and shapes[1] == shapes[0] and _in_memory(other)
+        found = _finished(mine, total) if shapes[0] == shapes[2] and (vector or whole) else None
+        if found is None or found[1] or not all(u in group or u is edit.node or not name for u in total.users):
+            continue
+        views, product = found[0], found[0][-1]
+        if len(product.args) != 2 or product.kwargs.get("activation") or not gains(product, name, 1):
+            continue
+        if shapes[1][-1] != str(product.meta["val"].shape[-1]) or product.meta["val"].dtype != edit.node.meta["val"].dtype:
+            continue
+        with edit.graph.graph.inserting_before(edit.node):
+            added = other if vector else _as_matrix(edit, other, product)
+            kwargs = {**product.kwargs, **({"activation": name} if name else {})}
+            out = edit.template(str(product.target).split(".")[1], *product.args, added, **kwargs)
+            for view in views[-2::-1]:
+                out = edit.call(view.target, out, *view.args[1:])
+        edit.node.replace_all_uses_with(out)
+        return True
+    return False
 
 
 _JOINS = {aten.add.Tensor: "add", aten.mul.Tensor: "mul"}

@@ -110,7 +110,7 @@ def computes(node: ast.AST, sizes: set[str]) -> bool:
 
 def _plain(statements: list[ast.stmt]) -> bool:
     odd = any(isinstance(n, ast.Lambda | ast.Yield | ast.NamedExpr) for s in statements for n in ast.walk(s))
-    return not odd and all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return) or _copies(s) for s in statements)
+    return not odd and all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return | ast.FunctionDef) or _copies(s) for s in statements)
 
 
 def _copies(statement: ast.stmt) -> bool:

@@ -144,14 +144,18 @@ def _step({outlined.inputs[position]}, {", ".join(inputs)}): pass
 
 def _all_steps(value: str, counter: str, bounds: list[str]) -> str:
     """``x[:, t]`` of all steps at once, these in front."""
+    moved, rest = steps_in_front(value, counter)
+    return f"{_STEPS}({moved}, {', '.join(bounds)})[{', '.join([':', *rest])}]"
+
+
+def steps_in_front(value: str, counter: str) -> tuple[str, list[str]]:
+    """The tensor of ``x[:, t]`` with the steps in front, and its index without them; Unfit where that is not known."""
     node: Any = syntax_tree(value, mode="eval").body
     items = [ast.unparse(i) for i in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
     need(items.count(counter) == 1 and all(re.fullmatch(r"None|-?\d+|[-\d]*:[-\d]*|\.\.\.", i) for i in items if i != counter))
     at = items.index(counter)
     need("..." not in items[:at])
-    rest = [":", *items[:at], *items[at + 1 :]]
-    moved = f"{ast.unparse(node.value)}.movedim({at - items[:at].count('None')}, 0)"
-    return f"{_STEPS}({moved}, {', '.join(bounds)})[{', '.join(rest)}]"
+    return f"{ast.unparse(node.value)}.movedim({at - items[:at].count('None')}, 0)", [*items[:at], *items[at + 1 :]]
 
 
 class _LatestNames(ast.NodeTransformer):
@@ -185,4 +189,4 @@ def _each_name_once(body: list[ast.stmt], inputs: list[str]) -> list[ast.stmt]:
     return new
 
 
-__all__ = ["with_chunk_states"]
+__all__ = ["steps_in_front", "with_chunk_states"]

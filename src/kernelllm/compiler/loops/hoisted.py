@@ -46,6 +46,17 @@ def with_products_ahead(before: Statements, loop: Any, layers: Callable[[], Mapp
     return [*before, *syntax_tree("\n".join(f"{name} = {text}" for text, name in found.made.items())).body]
 
 
+def is_matrix(node: Any, layers: Callable[[], Mapping[str, Any]]) -> bool:
+    """Whether an expression is a matrix of the module's parameters, or turned."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "t" and not node.args:
+        node = node.func.value
+    if isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
+        node = node.value
+    above, _, attribute = ast.unparse(node).rpartition(".")
+    parameter = getattr(layers().get(above), attribute, None) if above.startswith("self") else None
+    return getattr(parameter, "ndim", 0) == 2
+
+
 class _Products(ast.NodeTransformer):
     def __init__(self, loop: Any, before: Statements, layers: Callable[[], Mapping[str, Any]]) -> None:
         self.counter, self.layers = loop.target.id, layers
@@ -75,21 +86,10 @@ class _Products(ast.NodeTransformer):
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        if isinstance(node.op, ast.MatMult) and (place := self._place(node.left)) and self._is_matrix(node.right):
+        if isinstance(node.op, ast.MatMult) and (place := self._place(node.left)) and is_matrix(node.right, self.layers):
             return self._ahead(f"{place[0]} @ {ast.unparse(node.right)}", place[1])
         self.generic_visit(node)
         return node
-
-    def _is_matrix(self, node: Any) -> bool:
-        """Whether it is a matrix of the module's parameters, or turned."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "t" and not node.args:
-            node = node.func.value
-        if isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
-            node = node.value
-        text = ast.unparse(node)
-        above, _, attribute = text.rpartition(".")
-        parameter = getattr(self._layer(above), attribute, None) if above.startswith("self") else None
-        return getattr(parameter, "ndim", 0) == 2
 
     def _layer(self, text: str) -> Any:
         return self.layers().get(text) if text.startswith("self") else None
@@ -102,6 +102,8 @@ class _Products(ast.NodeTransformer):
             return None
         items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
         if items.count(self.counter) != 1 or set(items) - {":", "...", self.counter} or items[-1] == "..." or items[0] == "...":
+            return None
+        if items.index(self.counter) > 1:  # it may be the dimension that a product sums over
             return None
         return node.value.id, ", ".join(items)
 
@@ -127,4 +129,4 @@ class _Products(ast.NodeTransformer):
         return syntax_tree("\n".join(line.format(**parts) for line in _CELLS[kind])).body
 
 
-__all__ = ["with_products_ahead"]
+__all__ = ["is_matrix", "with_products_ahead"]

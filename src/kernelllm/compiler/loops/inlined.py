@@ -60,6 +60,23 @@ def with_inlined_loop(problem: Problem) -> Problem:
     return _with(problem, tree)
 
 
+def with_inlined_steps(problem: Problem) -> Problem:
+    """The problem with what its forward's loops call in their place, as far as it is plain assignments; as it is where none is."""
+    try:
+        tree = syntax_tree(problem.source)
+    except SyntaxError:
+        return problem
+    classes = {s.name: s for s in tree.body if isinstance(s, ast.ClassDef)}
+    forward = _method(classes.get("Model"), "forward")
+    if forward is None:
+        return problem
+    scope = _Scope(classes, {s.name: s for s in tree.body if isinstance(s, ast.FunctionDef)}, {"self": "Model"})
+    taken = names(forward) | {a.arg for a in ast.walk(forward) if isinstance(a, ast.arg)}
+    loops = [s for s in forward.body if isinstance(s, ast.For)]
+    done = [scope.inline_plain(loop, taken) for loop in loops for _ in range(_CALLS)]
+    return _with(problem, tree) if any(done) else problem
+
+
 def _with(problem: Problem, tree: ast.Module) -> Problem:
     return msgspec.structs.replace(problem, source=ast.unparse(ast.fix_missing_locations(tree)))
 
@@ -84,6 +101,20 @@ class _Scope:
                 if new is not None:
                     lines, value = new
                     forward.body[at : at + 1] = [*lines, _Replaced(call, value).visit(statement)]
+                    return True
+        return False
+
+    def inline_plain(self, loop: ast.For, taken: set[str]) -> bool:
+        """Replace the first call in a loop's body that is plain assignments by those."""
+        for at, statement in enumerate(loop.body):
+            for call in _calls(statement):
+                called = self.called(call)
+                body = called.function.body if called else []
+                body = body[1:] if called and ast.get_docstring(called.function) is not None else body
+                plain = all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return) for s in body)
+                new = _body(called, call, taken) if called and plain else None
+                if new is not None:
+                    loop.body[at : at + 1] = [*new[0], _Replaced(call, new[1]).visit(statement)]
                     return True
         return False
 
@@ -242,4 +273,4 @@ class _Replaced(ast.NodeTransformer):
         return self.value if node is self.call else self.generic_visit(node)  # type: ignore[return-value]
 
 
-__all__ = ["with_inlined_loop"]
+__all__ = ["with_inlined_loop", "with_inlined_steps"]

@@ -8,10 +8,11 @@ later. What the loop does with lists and slices stays in the forward.
 from __future__ import annotations
 
 import ast
-import re
+import functools
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +26,6 @@ from kernelllm.compiler.loops.before_after import (
     LONGER,
     BeforeAfter,
     first_of,
-    free_name,
     names,
     refuses,
     split,
@@ -33,20 +33,23 @@ from kernelllm.compiler.loops.before_after import (
 )
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.checked_once import checked_once
+from kernelllm.compiler.loops.contiguous_steps import with_contiguous_steps
+from kernelllm.compiler.loops.fission import with_fission
 from kernelllm.compiler.loops.hoisted import with_products_ahead
 from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
-from kernelllm.compiler.loops.several_loops import with_methods_of
+from kernelllm.compiler.loops.merged_files import ensured, merged, renamed
+from kernelllm.compiler.loops.module_numbers import with_numbers_written_out
 from kernelllm.compiler.loops.unrolled_layers import layers_of
 from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
-_CLASS = "ModelNew"
-_FORWARD = "    def forward("  # self may stand in the next line
-_IMPORTS = ("import ", "from ")
+if TYPE_CHECKING:
+    import torch
+
 _ENTRY, _ENTERED = "_entry", "_entered"
 _TAKEN = {STEP, BEGIN, FINISH}
 """Names that the module must not have itself."""
@@ -58,12 +61,22 @@ def {entered}(inputs):
 """
 
 
-class Widened(CaptureError):
-    """What the loop carries has a wider dtype after the first step. ``names``: of those, with that dtype."""
+@dataclass(frozen=True)
+class Carry:
+    """What is to be done with tensors, by name, so that a step gives the next what it was given itself."""
 
-    def __init__(self, names: dict[str, str]) -> None:
-        super().__init__(f"What the loop carries becomes wider in a step: {names}.", where="loops")
-        self.names = names
+    wider: Mapping[str, str] = field(default_factory=dict)
+    """Dtypes in which they enter the loop, as its first step would make them."""
+    alike: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Dimensions of them that are as long behind a step, as the file checks."""
+
+
+class CarryChanges(CaptureError):
+    """A step could give the next what it was given itself, if something were done with it (``needed``)."""
+
+    def __init__(self, needed: Carry) -> None:
+        super().__init__(f"What the loop carries becomes other in a step: {needed}.", where="loops")
+        self.needed = needed
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,11 @@ class LoopStep:
     carried: tuple[tuple[int, int], ...]
     """Positions of what goes from one step to the next, among the step's inputs and among its results."""
 
+    @property
+    def forward(self) -> str:
+        """The new forward."""
+        return self.methods["forward"].text
+
     def matrices(self, captured: Captured) -> list[str]:
         """What goes from one step to the next and has matrices in its last two dimensions; vectors beside them stay."""
         placeholders = captured.graph.graph.find_nodes(op="placeholder")
@@ -91,24 +109,28 @@ class LoopStep:
     def check(self, captured: Captured) -> None:
         """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given.
 
-        Where it has a wider dtype alone, the error is Widened.
+        Where it has a wider dtype alone, or sizes that are the same at the problem's own, the error is CarryChanges.
         """
         import torch
 
         wider: dict[str, str] = {}
+        alike: dict[str, list[int]] = {}
         placeholders = captured.graph.graph.find_nodes(op="placeholder")
         nodes = {given.index: node for given, node in zip(captured.graph_inputs, placeholders, strict=True)}
         results = captured.graph.graph.output_node().args[0]
         for position, result in self.carried:
             one, other = nodes[position].meta["val"], results[result].meta["val"]
             same = [str(n) for n in one.shape] == [str(n) for n in other.shape]
-            if same and one.dtype != other.dtype == torch.promote_types(one.dtype, other.dtype) and one.is_floating_point():
+            if not same and one.dtype == other.dtype and _lengths(one) == _lengths(other):
+                pairs = enumerate(zip(one.shape, other.shape, strict=True))
+                alike[self.inputs[position]] = [dim for dim, (n, m) in pairs if str(n) != str(m)]
+            elif same and one.dtype != other.dtype == torch.promote_types(one.dtype, other.dtype) and one.is_floating_point():
                 wider[self.inputs[position]] = str(other.dtype)
             elif one.dtype != other.dtype or not same:
                 what = f"from {list(one.shape)} {one.dtype} to {list(other.shape)} {other.dtype}"
                 raise CaptureError(f"What the loop carries changes in a step, {what}.", where="loops")
-        if wider:
-            raise Widened(wider)
+        if wider or alike:
+            raise CarryChanges(Carry(wider, alike))
 
     def whole_file(self, step: str, outside: Mapping[str, str], *, strict: bool) -> str:
         """The file for the whole problem, from those for one step and for what is ``outside`` of the loop; other methods stay.
@@ -128,7 +150,7 @@ class LoopStep:
         whole = ensured(f"{source.rstrip()}\n\n{methods}\n", needed)
         joined = with_loop_inside(with_one_kernel(whole))
         found = joined if INSIDE in joined else with_loop_inside(whole)
-        return found if INSIDE in found else launched_again(checked_once(found))
+        return found if INSIDE in found else launched_again(checked_once(with_contiguous_steps(found)))
 
 
 @dataclass(frozen=True)
@@ -149,10 +171,12 @@ class Method:
         return self.known and self.needed is not None
 
 
-def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str, str] | None = None) -> LoopStep | None:
+def loop_step(
+    problem: Problem, turned: Collection[str] = (), carry: Carry | None = None, *, fission: bool = True
+) -> LoopStep | None:  # fmt: skip
     """The step of the loop in the problem's forward; None where there is no loop over a dimension, or it is not simple enough.
 
-    ``wider``: dtypes in which tensors of these names enter the loop, as its first step would make them.
+    ``fission``: products that need nothing of other steps are computed outside of the loop.
 
     Matrices of the names ``turned`` go from step to step transposed: sums over their rows are then along memory.
     """
@@ -173,9 +197,13 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
     given = [a.arg for a in forward.args.args[1:]]
-    before, loop, after = with_one_form(statements[: found[0]], loop, statements[found[0] + 1 :])
-    before, loop, after = with_versions(given, with_products_ahead(before, loop, lambda: layers_of(problem)), loop, after)
-    before = [*before, *syntax_tree("\n".join(f"{name} = {name}.to({dtype})" for name, dtype in (wider or {}).items())).body]
+    layers = functools.cache(lambda: layers_of(problem))
+    before, loop, after = with_numbers_written_out(statements[: found[0]], loop, statements[found[0] + 1 :], layers)
+    before, loop, after = with_one_form(before, loop, after)
+    before, loop, after = with_fission(before, loop, after, layers) if fission else (before, loop, after)
+    before = with_products_ahead(before, loop, layers)
+    before, loop, after = with_versions(given, before, loop, after)
+    before = [*before, *_as_carried(carry or Carry(), loop)]
     if turned:
         # a product with 1 is no view: the kernel that sums over the new matrix stores it too, already turned
         forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"
@@ -187,6 +215,19 @@ def loop_step(problem: Problem, turned: Collection[str] = (), wider: Mapping[str
         if outlined is not None and not any(isinstance(s, ast.For) for s in around.after):
             return _loop_step(problem, tree, model, forward, around, before, outlined)
     return None
+
+
+def _as_carried(carry: Carry, loop: ast.For) -> list[ast.stmt]:
+    """What is done with tensors before the loop; checks of their sizes end its body."""
+    lines = [f"_{name}_given = {name}" for name in carry.alike]
+    checks = [f"torch._check({n}.shape[{dim}] == _{n}_given.shape[{dim}])" for n, dims in carry.alike.items() for dim in dims]
+    loop.body = [*syntax_tree("\n".join(lines)).body, *loop.body, *syntax_tree("\n".join(checks)).body]
+    return syntax_tree("\n".join(f"{name} = {name}.to({dtype})" for name, dtype in carry.wider.items())).body
+
+
+def _lengths(tensor: torch.Tensor) -> list[int]:
+    """A fake tensor's sizes at the problem's own."""
+    return [getattr(getattr(n, "node", None), "hint", n) for n in tensor.shape]
 
 
 def _attribute(node: ast.AST) -> str:
@@ -316,73 +357,3 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def renamed(source: str, method: str) -> str:
-    """The file with its forward under another name."""
-    head, mark, tail = source.rpartition(_FORWARD)
-    return head + mark.replace("forward", method) + tail
-
-
-def merged(base: str, other: str, method: str) -> str:
-    """``base`` with the kernels of ``other`` and its forward, as ``method``.
-
-    What both define alike is there once; other namesakes are renamed.
-    """
-    known = {name: text for text, bound in _parts(base) for name in bound}
-    taken = {*known} | {name for _, bound in _parts(other) for name in bound}
-    changes: dict[str, str] = {}
-    for text, bound in _parts(other):
-        if text.startswith(_IMPORTS):
-            continue
-        changes |= {name: free_name(f"{method}_{name}", taken) for name in bound if name in known and known[name] != text}
-    grown = True
-    while grown:  # a function that uses a renamed one is renamed too
-        grown = False
-        for text, bound in _parts(other):
-            same = bound[0] in known and bound[0] not in changes and not text.startswith(_IMPORTS)
-            if same and set(re.findall(r"\w+", text)) & changes.keys():
-                changes |= {name: free_name(f"{method}_{name}", taken) for name in bound}
-                grown = True
-    for old, new in changes.items():
-        other = re.sub(rf"(?<![\w.]){old}\b", new, other)
-    added = [text for text, bound in _parts(other) if not all(name in known for name in bound)]
-    body = _FORWARD.replace("forward", method) + other.rpartition(_FORWARD)[2].rstrip()
-    head, mark, tail = base.rpartition(f"class {_CLASS}")
-    rest = "".join(f"{text}\n\n\n" for text in added if not text.startswith(_IMPORTS))
-    whole = with_methods_of(head + rest + mark + tail.rstrip() + "\n\n" + body + "\n", other, method)
-    return ensured(whole, [text for text, _ in _parts(other) if text.startswith(_IMPORTS)])
-
-
-def ensured(source: str, statements: Iterable[str]) -> str:
-    """The file with those of the imports and assignments whose names it does not bind, behind its own imports."""
-    tree = syntax_tree(source)
-    known = {name for statement in tree.body for name in bound_names(statement)}
-    added = []
-    for statement in (s for text in statements for s in syntax_tree(text).body):
-        single = [statement]
-        if isinstance(statement, ast.Import):
-            single = [ast.Import([alias]) for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom):
-            single = [ast.ImportFrom(statement.module, [alias], statement.level) for alias in statement.names]
-        for one in single:
-            if not known >= set(bound_names(one)):
-                added.append(ast.unparse(one))
-                known |= set(bound_names(one))
-    imports = [s.end_lineno or 0 for s in tree.body if isinstance(s, ast.Import | ast.ImportFrom)]
-    lines = source.splitlines()
-    lines[max(imports, default=0) : max(imports, default=0)] = added
-    return "\n".join(lines) + "\n"
-
-
-def _parts(source: str) -> list[tuple[str, list[str]]]:
-    """The top-level statements but for the module's class: text and the names they bind."""
-    lines = source.splitlines()
-    found = []
-    for statement in syntax_tree(source).body:
-        bound = bound_names(statement)
-        if not bound or bound == [_CLASS]:
-            continue
-        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-        found.append(("\n".join(lines[first - 1 : statement.end_lineno]), bound))
-    return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler import write_time
-from kernelllm.compiler.loops.inlined import with_inlined_loop
+from kernelllm.compiler.loops.inlined import with_inlined_loop, with_inlined_steps
 from kernelllm.compiler.loops.inside_kernel import INSIDE
-from kernelllm.compiler.loops.loop import LoopStep, Widened, loop_step
+from kernelllm.compiler.loops.loop import Carry, CarryChanges, LoopStep, loop_step
 from kernelllm.core.types import Problem
 
 if TYPE_CHECKING:
@@ -23,14 +23,31 @@ Part = Callable[[Problem, "Callable[[Captured], None] | None"], str]
 def written(problem: Problem, part: Part, *, strict: bool) -> str:
     """The file; empty where there is no loop that can be taken apart. ``strict``: nothing of it may be left to torch."""
     for candidate in (problem, with_inlined_loop(problem)):
-        if loop := loop_step(candidate):
-            return _File(candidate, part, strict).written(loop)
+        if loop_step(candidate):
+            texts = (_File(one, part, strict, fission=fission).written(loop) for one, fission, loop in _forms(candidate))
+            return next((text for text in texts if text), "")
     return ""
 
 
+def _forms(problem: Problem) -> Iterator[tuple[Problem, bool, LoopStep]]:
+    """The problem's loop in the forms that are tried in turn: with products apart, those of what a step calls included, and as it is."""
+    inlined = with_inlined_steps(problem)
+    tries = [(problem, True), (problem, False)]
+    if inlined is not problem and (apart := loop_step(inlined)):
+        whole = loop_step(inlined, fission=False)
+        if whole is None or apart.forward != whole.forward:
+            tries.insert(0, (inlined, True))
+    seen = set()
+    for one, fission in tries:
+        loop = loop_step(one, fission=fission)
+        if loop and (loop.problem.source, loop.forward) not in seen:
+            seen.add((loop.problem.source, loop.forward))
+            yield one, fission, loop
+
+
 class _File:
-    def __init__(self, problem: Problem, part: Part, strict: bool) -> None:
-        self.problem, self.part, self.strict = problem, part, strict
+    def __init__(self, problem: Problem, part: Part, strict: bool, *, fission: bool = True) -> None:
+        self.problem, self.part, self.strict, self.fission = problem, part, strict, fission
 
     def written(self, loop: LoopStep) -> str:
         try:
@@ -39,7 +56,7 @@ class _File:
         except Exception as error:  # noqa: BLE001 - the unrolled loop may still be compiled
             log.info("%s: the step of its loop could not be compiled by itself: %s", self.problem.name, error)
             return ""
-        turned = loop_step(self.problem, matrices) if matrices and INSIDE not in text else None
+        turned = loop_step(self.problem, matrices, fission=self.fission) if matrices and INSIDE not in text else None
         try:
             with write_time.limited(write_time.left() / 2):
                 other = self._joined(turned, matrices)[0] if turned else text
@@ -48,7 +65,7 @@ class _File:
             other = text
         return other if INSIDE in other else text
 
-    def _joined(self, loop: LoopStep, turned: Collection[str] = (), wider: Mapping[str, str] | None = None) -> tuple[str, list[str]]:
+    def _joined(self, loop: LoopStep, turned: Collection[str] = (), carry: Carry | None = None) -> tuple[str, list[str]]:
         """The file, and the matrices that go from step to step."""
         matrices: list[str] = []
 
@@ -58,11 +75,11 @@ class _File:
 
         try:
             step = self.part(loop.problem, look)
-        except Widened as found:
-            again = loop_step(self.problem, turned, found.names) if wider is None else None
+        except CarryChanges as found:
+            again = loop_step(self.problem, turned, found.needed, fission=self.fission) if carry is None else None
             if again is None:
                 raise
-            return self._joined(again, turned, found.names)
+            return self._joined(again, turned, found.needed)
         outside: dict[str, str] = {}
         for name, part in loop.outside.items():
             try:

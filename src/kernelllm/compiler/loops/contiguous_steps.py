@@ -1,0 +1,57 @@
+"""What a loop's steps take slices of is laid out once with the steps in front: a slice ``x[:, t]`` would be copied in every step."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from kernelllm.compiler.loops.before_after import changed_by, free_name, names
+from kernelllm.compiler.loops.body import STEP
+from kernelllm.core.text import syntax_tree
+
+_CALL = re.compile(rf"self\.(?:\w+_)?{STEP}")
+
+
+def with_contiguous_steps(source: str) -> str:
+    """The file with such tensors laid out ahead of its loops; other files as they are."""
+    lines = source.splitlines()
+    model = next(s for s in syntax_tree(source).body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
+    edits: list[tuple[int, int, list[str]]] = []
+    for method in [s for s in model.body if isinstance(s, ast.FunctionDef)]:
+        taken = names(method) | {a.arg for a in method.args.args}
+        for loop in [s for s in method.body if isinstance(s, ast.For) and isinstance(s.target, ast.Name)]:
+            edits += _edits(loop, lines, taken)
+    for first, last, new in sorted(edits, key=lambda e: -e[0]):
+        lines[first:last] = new
+    return "\n".join(lines) + "\n"
+
+
+def _edits(loop: ast.For, lines: list[str], taken: set[str]) -> list[tuple[int, int, list[str]]]:
+    """Lines that change: from, to, and the new ones."""
+    call = loop.body[0].value if isinstance(loop.body[0], ast.Assign) else None
+    if not isinstance(call, ast.Call) or not _CALL.fullmatch(ast.unparse(call.func)):
+        return []
+    changed, counter = changed_by(loop), ast.unparse(loop.target)
+    made: dict[tuple[str, int], str] = {}
+    for node in call.args:
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id in changed:
+            continue
+        items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
+        at = items.index(counter) if items.count(counter) == 1 else 0
+        if at and set(items) == {":", counter}:
+            key = (node.value.id, at)
+            if key not in made:
+                made[key] = free_name(f"{node.value.id}_steps", taken)
+            node.value = ast.Name(made[key], ast.Load())
+            node.slice = ast.Name(counter, ast.Load())
+    if not made:
+        return []
+    first = loop.lineno - 1
+    indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+    ahead = [f"{indent}{name} = {of}.movedim({at}, 0).contiguous()" for (of, at), name in made.items()]
+    statement = loop.body[0]
+    text = [f"{indent}    {line}" for line in ast.unparse(statement).splitlines()]
+    return [(statement.lineno - 1, statement.end_lineno or 0, text), (first, first, ahead)]
+
+
+__all__ = ["with_contiguous_steps"]
