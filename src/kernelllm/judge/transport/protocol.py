@@ -139,7 +139,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     in_order: bool = False
     """The run before once more, the programs of every launch from the first to the last."""
     hold: bool = False  # hold the outputs until they are collected, while other runs are made
-    exact_products: bool = False  # round no operands of products to TF32, in this run and in samples after it
+    exact_products: bool = False  # no products in TF32 (on a GPU: torch's convolutions), in this run and in samples after it
     frozen: tuple[str, ...] = ()  # inputs and parameters that need no gradients
     named: dict[str, bool | int | float] = {}  # keyword arguments beside the inputs
     again: bool = False

@@ -41,6 +41,22 @@ def _rounded(tensor: torch.Tensor) -> torch.Tensor:
     return made if made.stride() == tensor.stride() or 0 in tensor.stride() else torch.empty_like(tensor).copy_(made)
 
 
+class ExactConvolutions(OperatorMode):
+    """No convolution in TF32, where torch lets a GPU do so."""
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        assert generator is None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        allowed = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = False
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            torch.backends.cudnn.allow_tf32 = allowed
+
+
 class Tf32Convolutions(OperatorMode):
     """Rounds the operands of fp32 convolutions to TF32: the precision that PyTorch allows them by default on a GPU.
 
