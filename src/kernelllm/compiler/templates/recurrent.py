@@ -1,13 +1,16 @@
 """Recurrent layers (tanh and ReLU RNN, LSTM, GRU) in one Triton kernel that walks over the time steps.
 
 Programs own a block of hidden units of one layer and direction. Layer l runs one step behind layer l - 1, so all layers of a
-one-directional network work side by side. After each step all programs meet at a barrier in global memory, which needs them all on the
+one-directional network work side by side. Of a layer alone, and of two directions, the products with its input are computed for all steps
+ahead. After each step all programs meet at a barrier in global memory, which needs them all on the
 GPU at once; where that cannot be had (too many programs, or Triton's interpreter) each step is a launch of its own.
 """
 
 import torch
 import triton
 import triton.language as tl
+
+from .matmul import matmul
 
 
 @triton.jit
@@ -36,14 +39,15 @@ def recurrent_dot(acc, in_ptrs, in_mask, w_ptrs, w_mask, K, stride_in, PRECISION
 
 
 @triton.jit(do_not_specialize=["first", "last", "first_layer"])
-def recurrent_kernel(x_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr, hn_ptr, barrier_ptr,
+def recurrent_kernel(x_ptr, given_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr, hn_ptr, barrier_ptr,
                      first, last, first_layer, T, B, I, H, w_in_row, stride_xt, stride_xb, stride_xi,
-                     KIND: tl.constexpr, DIRS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+                     KIND: tl.constexpr, DIRS: tl.constexpr, AHEAD: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
                      BLOCK_B: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr):
     """Steps ``first`` to ``last`` for BLOCK_H units of one (layer, direction), the layers each one step behind the other.
 
     x [T,B,I]; w_in [layers*DIRS, 4 or 1, H, w_in_row] and w_rec [.., H, H] hold four groups of rows (one for RNNs): LSTM i, f, g, o;
     GRU r, z, n of the input, n of the state. bias [.., 4 or 1, H]; y [layers, T, B, DIRS*H]; h0, c, hn [layers*DIRS, B, H].
+    AHEAD: given [T, B, DIRS, 4 or 1, H] is what the input gives.
     """
     GROUPS: tl.constexpr = 1 if KIND == "tanh" or KIND == "relu" else 4
     pid = tl.program_id(0)
@@ -75,7 +79,10 @@ def recurrent_kernel(x_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr,
         if (step >= 0) & (step < T):
             t = (T - 1 - step if direction == 1 else step).to(tl.int64)
             acc = tl.zeros((BLOCK_B, GROUPS * BLOCK_H), dtype=ACC) + bias[None, :]
-            if layer == 0:
+            if AHEAD:
+                given_ptrs = given_ptr + ((t * B + b[:, None]) * DIRS + direction) * (GROUPS * H) + (row_group * H + row_unit)[None, :]
+                acc += tl.load(given_ptrs, mask=b_mask[:, None] & w_mask, other=0.0).to(ACC)
+            elif layer == 0:
                 rows = x_ptr + t * stride_xt + b[:, None] * stride_xb
                 acc = recurrent_dot(acc, rows, b_mask[:, None], w_in, in_mask, I, stride_xi, PRECISION, BLOCK_K)
             else:
@@ -115,6 +122,12 @@ def recurrent_kernel(x_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_ptr, y_ptr,
             while tl.atomic_add(barrier_ptr, 0, sem="acquire", scope="gpu") < (turn + 1 - first) * tl.num_programs(0):
                 pass
             tl.debug_barrier()
+
+
+def recurrent_given(rows, w_in, allow_tf32):
+    """What rows [T, B, K] give to all groups of units: [T*B, parts*groups*H]."""
+    weights = w_in.reshape(-1, w_in.shape[-1])[:, : rows.shape[-1]]
+    return matmul(rows.reshape(-1, rows.shape[-1]), weights.t(), None, allow_tf32)
 
 
 def recurrent_pack(params, has_biases, parts, kind, hidden, width):
@@ -179,13 +192,18 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
     together = programs <= cores
     extra = {"launch_cooperative_grid": True} if together else {}
     turns = steps + (num_layers - 1 if dirs == 1 else 0)
+    ahead = dirs == 2 or num_layers == 1
+    given = x
     for layer in range(0, num_layers, num_layers if dirs == 1 else 1):
+        if ahead:
+            own = slice(layer * dirs, layer * dirs + dirs)
+            given = recurrent_given(x if layer == 0 else y[layer - 1], w_in[own], allow_tf32)
         spans = [(0, turns)] if together else [(turn, turn + 1) for turn in range(turns)]
         barrier = torch.zeros((1,), device=x.device, dtype=torch.int32)
         for first, last in spans:
             recurrent_kernel[(programs,)](
-                x, w_in, w_rec, bias, h0, c, y, hn, barrier, first, last, layer, steps, batch, inputs, hidden, width, *x.stride(),
-                kind, dirs, precision, acc, block_b, block_h, block_k, num_warps=8 if wide else 4, num_stages=3, **extra,
+                x, given, w_in, w_rec, bias, h0, c, y, hn, barrier, first, last, layer, steps, batch, inputs, hidden, width, *x.stride(),
+                kind, dirs, ahead, precision, acc, block_b, block_h, block_k, num_warps=8 if wide else 4, num_stages=3, **extra,
             )
     output = y[-1].transpose(0, 1) if batch_first else y[-1]
     if batch_first or num_layers > 1:  # memory of its own, for one sequence as well
