@@ -14,6 +14,7 @@ from kernelllm.compiler.emit import formatting, host_arithmetic, index_limits, i
 from kernelllm.compiler.emit.ast_tools import prune
 from kernelllm.compiler.emit.folding import fold
 from kernelllm.compiler.emit.helpers import HELPERS, closure
+from kernelllm.compiler.emit.launcher import wrapped
 from kernelllm.compiler.emit.readable_names import fresh_name, spoken
 from kernelllm.compiler.inductor import split_reductions
 from kernelllm.core.errors import CaptureError
@@ -214,3 +215,12 @@ def test_of_limits_one_may_hold_a_size_that_the_file_does_not_name() -> None:
     named, unnamed = ("4096*s0", "<=", "2147483647"), ("31360*s11", "<=", "2147483647")
     assert index_limits.uncovered([named, unnamed], [], {"s0": 64}) == named
     assert index_limits.uncovered([unnamed], [], {}) == unnamed
+
+
+def test_a_kernel_whose_type_the_file_asks_for_is_launched_as_it_is() -> None:
+    """Recurrent layers take a launch for all steps where kernels are compiled."""
+    kernel = "@triton.jit\ndef {}(x_ptr, n, BLOCK: tl.constexpr):\n    pass"
+    host = "walk_kernel[(1,)](x, n, BLOCK=16)\ncopy_kernel[(1,)](x, n, BLOCK=16)\ncompiled = isinstance(walk_kernel, triton.JITFunction)"
+    *_, walk, copied = wrapped([kernel.format("walk_kernel"), kernel.format("copy_kernel")], host, always=True)
+    assert walk.startswith("@triton.jit")
+    assert copied.startswith("@Launcher\n@triton.jit")

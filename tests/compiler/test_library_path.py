@@ -191,6 +191,25 @@ def test_the_mixed_path_tunes_what_inductor_would_and_neither_small_kernels_nor_
     assert asked.count("@triton.autotune(") == 1
 
 
+COUNTED = """
+class Model(nn.Module):
+    def forward(self, x, keep):
+        rows = torch.where(keep)[0]
+        return torch.tanh(x[rows]) @ x[:64] + 1.0, torch.sigmoid(x) @ x[:64] + x[:, :64].exp()
+rows, width = 4096, 64
+def get_inputs(): return [torch.rand(rows, width), torch.rand(rows) > 0.5]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_kernel_of_a_counted_size_is_not_tuned() -> None:
+    """It would be tuned again for each count."""
+    text = compiled(problem(COUNTED), Options(fixed=True, mixed=True, extern="allow"))
+    keys = re.findall(r"key=(.*),", text)
+    assert keys
+    assert set(keys) == {"[]"}
+
+
 SOFTMAX = """
 class Model(nn.Module):
     def forward(self, x):

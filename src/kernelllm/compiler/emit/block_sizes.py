@@ -47,12 +47,12 @@ class LaunchConfig:
         return {b: {values.get(b, size) for values, _ in self.tuned or [({}, 0)]} for b, size in self.blocks.items()}
 
 
-def launch_config(kernel: Kernel, options: Options, *, mutates: bool = False) -> LaunchConfig:
-    """Choose blocks for a kernel. No autotuning where a trial run would change what it reads (``mutates``), nor of small kernels."""
+def launch_config(kernel: Kernel, options: Options, *, may_tune: bool = True) -> LaunchConfig:
+    """Choose blocks for a kernel. No autotuning where that may not be (``may_tune``), nor of small kernels."""
     if options.short:
         return _usual(kernel, kernel.hints.get("x", 1))
     known = heuristics.tried(kernel) if options.library else []
-    tunes = not mutates and _may_tune(kernel, options, known)
+    tunes = may_tune and _may_tune(kernel, options, known)
     chosen = _own(kernel, options)
     if known and options.mixed and _better_by_own(kernel):
         known = [({**dict.fromkeys(kernel.blocks, 1), **chosen.blocks}, chosen.warps), *(known if tunes else ())]

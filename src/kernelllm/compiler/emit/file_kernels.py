@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,12 +38,12 @@ class FileKernels:
         for launch in self._launches():
             kernel = wrapper.kernels[launch.kernel]
             write_time.check()
-            mutates = _mutates(launch, arguments)
+            untuned = _mutates(launch, arguments) or _of_counted_size(launch)
             if launch.kernel in cleaned:
-                if mutates:
+                if untuned:
                     self.configs[launch.kernel].tuned = []
                 continue
-            self.configs[launch.kernel] = chosen = launch_config(kernel, options, mutates=mutates)
+            self.configs[launch.kernel] = chosen = launch_config(kernel, options, may_tune=not untuned)
             cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every(), hints=options.library)
             chosen.rows = cleaned[launch.kernel].rows
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
@@ -99,6 +100,11 @@ class FileKernels:
         except integers.NotInteger as error:  # a number read off a tensor, in a graph of torch.export
             what = f"A kernel takes a number that only the values of tensors decide ({ast.unparse(launch.arguments[param])})."
             raise CaptureError(what, where="emit", fix="Keep the number a tensor: leave out .item(), float() or int().") from error
+
+
+def _of_counted_size(launch: Launch) -> bool:
+    """Whether a size depends on values that a forward counts (``nonzero``): a tuned kernel would be tuned again at each call."""
+    return any(isinstance(n, ast.Name) and re.fullmatch(r"u\d+", n.id) for v in launch.arguments.values() for n in ast.walk(v))
 
 
 def _mutates(launch: Launch, arguments: set[str]) -> bool:

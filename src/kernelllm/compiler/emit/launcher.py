@@ -87,7 +87,8 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
 
     ``host``: the statements that launch.
     """
-    launches = _launches("\n".join([*sections, host]))
+    whole = "\n".join([*sections, host])
+    launches = _launches(whole)
     if not always and sum(name.endswith("_kernel") for name, _ in launches) < MANY:
         return list(sections)
     used = set()
@@ -96,7 +97,7 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
         name, pointers = found[1], ["_ptr" in argument for argument in found[2].split(",")]
         first = pointers[0] and pointers == sorted(pointers, reverse=True) and not found.string[: found.start()].endswith(f"{NAME}\n")
         calls = [call for other, call in launches if other == name]
-        if not calls or not first:
+        if not calls or not first or f"isinstance({name}, " in whole:  # the file asks whether it is one of Triton's
             return found[0]
         way = ALIKE if _alike(calls, sum(pointers)) else NAME
         used.add(way)

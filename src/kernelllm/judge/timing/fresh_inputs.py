@@ -44,4 +44,5 @@ def kept_results(candidate: TimedTwice, draw: Callable[[int], list[Any]], median
         if first <= _FACTOR * second + _SLACK_MS:
             return []
     text = f"On inputs that it never saw a run takes {first:.4g} ms, and {second:.4g} ms when the same inputs come again."
-    return [Finding(check="replay", message=f"{text} Results are kept: compute them in every call.")]
+    why = "Results are kept, or kernels are compiled or tuned anew for each input: compute them in every call, with the same kernels."
+    return [Finding(check="replay", message=f"{text} {why}")]
