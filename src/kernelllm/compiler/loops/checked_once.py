@@ -66,6 +66,8 @@ def _is_check(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return bool(_CHECK.fullmatch(name))
+        case ast.If(body=[ast.Raise()], orelse=[]):
+            return True
     return False
 
 
