@@ -95,6 +95,10 @@ CAPTURE = (
     *_each(
         "compiler/capture/intercept.py", "while tracing, its gradient takes a scan for every element", "torch", "cumprod;Tensor.cumprod",
     ),
+    *_each(
+        "compiler/capture/intercept.py", "ATen's form asks for the number of elements", "torch",
+        "quantile;nanquantile;Tensor.quantile;Tensor.nanquantile",
+    ),
     *_each("compiler/capture/intercept.py", "torch reads sizes among the numbers, and pins them", "torch", "tensor;as_tensor"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),

@@ -89,7 +89,8 @@ def whole_layers(options: Options) -> Iterator[None]:
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
         *((F, name, rule) for name, rule in taken_apart.NN_FUNCTIONS.items()),
-        (torch.Tensor, "cumprod", taken_apart.cumprod), (F, "ctc_loss", _ctc_loss),
+        (torch.Tensor, "cumprod", taken_apart.cumprod), (torch.Tensor, "quantile", taken_apart.quantile),
+        (torch.Tensor, "nanquantile", taken_apart.nanquantile), (F, "ctc_loss", _ctc_loss),
         (F, "avg_pool1d", plain_rules.avg_pool1d),
         *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]

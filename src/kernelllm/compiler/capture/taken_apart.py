@@ -234,9 +234,45 @@ def cumprod(_: Any, x: Any, dim: Any = None, *more: Any, dtype: Any = None, **ot
     return _CumulativeProduct.apply(x if dtype is None else x.to(dtype), dim)  # type: ignore[no-untyped-call]
 
 
+def quantile(_: Any, x: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Any:
+    """By sorting, as ATen's quantile_compute does, which asks for the number of elements."""
+    return _quantile(x, q, dim, keepdim, interpolation, out, ignore_nan=False)
+
+
+def nanquantile(_: Any, x: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Any:
+    """As :func:`quantile`, of the numbers alone."""
+    return _quantile(x, q, dim, keepdim, interpolation, out, ignore_nan=True)
+
+
+def _quantile(x: Any, q: Any, dim: Any, keepdim: bool, interpolation: str, out: Any, *, ignore_nan: bool) -> Any:
+    known = x.dtype in (torch.float32, torch.float64) and (not isinstance(q, torch.Tensor) or (q.dtype == x.dtype and q.dim() <= 1))
+    if not known or out is not None or x.dim() == 0 or (isinstance(q, float) and not 0 <= q <= 1):
+        return NotImplemented
+    rank, at = x.dim(), -1 if dim is None else dim % x.dim()
+    rows = (x.flatten() if dim is None else x.movedim(dim, -1)).sort(-1)[0]
+    several = isinstance(q, torch.Tensor) and q.dim() == 1
+    wanted = q.reshape(-1) if isinstance(q, torch.Tensor) else torch.full((1,), q, dtype=x.dtype, device=x.device)
+    nan = rows.isnan()
+    if ignore_nan:
+        places = (wanted * ((~nan).sum(-1, keepdim=True) - 1)).clamp(min=0)
+    else:  # NaN stands last
+        places = torch.where(nan.any(-1, keepdim=True), rows.shape[-1] - 1, wanted * (rows.shape[-1] - 1))
+    if interpolation in ("higher", "nearest"):
+        places = places.ceil() if interpolation == "higher" else places.round()
+    below = places.long()
+    found = rows.gather(-1, below)
+    if interpolation in ("linear", "midpoint"):
+        weight = torch.full_like(places, 0.5) if interpolation == "midpoint" else places - below
+        found = torch.lerp(found, rows.gather(-1, places.ceil().long()), weight)
+    found = found.movedim(-1, 0)
+    if keepdim:
+        found = found.reshape(-1, *[1] * rank) if dim is None else found.unsqueeze(at + 1)
+    return found if several else found.squeeze(0)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
-    "as_tensor": tensor_of_sizes, "cumprod": cumprod,
+    "as_tensor": tensor_of_sizes, "cumprod": cumprod, "quantile": quantile, "nanquantile": nanquantile,
 }  # fmt: skip
 NN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": bags_of_one_length, "multilabel_margin_loss": multilabel_margin_loss, "grid_sample": grid_sample,

@@ -145,7 +145,7 @@ class HostPrinter:
         if base is not None and offset == 0:
             plain = _plain_view(base, HostTensor(size, stride, ""))
             if plain is not None:
-                return base_text + (plain if isinstance(plain, str) else f".view{self.tuple(plain)}")
+                return base_text + (plain if isinstance(plain, str) else f".view{self.tuple(plain) if plain else '(())'}")
         if base is not None and is_contiguous(base):
             part = _slice(base, size, stride, offset)
             if part is not None:

@@ -49,12 +49,9 @@ class ExactConvolutions(OperatorMode):
         assert generator is None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        allowed = torch.backends.cudnn.allow_tf32
-        torch.backends.cudnn.allow_tf32 = False
-        try:
+        cudnn: Any = torch.backends.cudnn
+        with cudnn.flags(enabled=True, allow_tf32=False):
             return func(*args, **(kwargs or {}))
-        finally:
-            torch.backends.cudnn.allow_tf32 = allowed
 
 
 class Tf32Convolutions(OperatorMode):

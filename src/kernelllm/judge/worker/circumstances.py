@@ -20,13 +20,12 @@ def circumstances(command: p.RunOnce, inputs: Any) -> Iterator[None]:
     for tensor in asking:
         tensor.requires_grad_(True)
     mode = torch.inference_mode() if command.inference else torch.enable_grad() if command.grad else torch.no_grad()
-    tf32 = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = tf32 and not command.exact_products
+    cudnn: Any = torch.backends.cudnn
+    exact = cudnn.flags(enabled=True, allow_tf32=False) if command.exact_products else contextlib.nullcontext()
     try:
-        with mode, devices.autocast() if command.autocast else contextlib.nullcontext():
+        with mode, exact, devices.autocast() if command.autocast else contextlib.nullcontext():
             yield
     finally:
-        torch.backends.cudnn.allow_tf32 = tf32
         for tensor in asking:
             tensor.requires_grad_(False)
 
