@@ -80,8 +80,8 @@ class Memory:
         self.slow -= 1
         return self.first + 5.0 * (self.slow >= 0), self.later
 
-    def told(self) -> list[str]:
-        return [f.check for f in fresh_inputs.kept_results(self, lambda seed: [seed], self.later, random.Random(0))]
+    def told(self, reference: Any = None) -> list[str]:
+        return [f.check for f in fresh_inputs.kept_results(self, lambda seed: [seed], self.later, random.Random(0), reference)]
 
 
 def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:
@@ -91,6 +91,14 @@ def test_runs_on_new_inputs_take_as_long_as_on_those_that_come_again() -> None:
     assert Memory(1.0, 0.1, lost=20).told() == []  # nothing is known
     assert Memory(1.0, 0.1, lost=3).told() == ["replay"]
     assert Memory(20.0, 0.1).told() == ["replay"]
+
+
+def test_a_first_run_may_take_longer_as_far_as_the_reference_s_does() -> None:
+    """Sizes that values decide: libraries choose anew."""
+    assert Memory(7.0, 4.0).told(Memory(6.0, 4.0)) == []
+    assert Memory(7.0, 4.0).told(Memory(4.0, 4.0)) == ["replay"]
+    assert Memory(9.0, 4.0).told(Memory(6.0, 4.0)) == ["replay"]
+    assert Memory(1.3, 1.0).told(Memory(0.5, 1.0)) == []  # a reference that is faster at first says nothing
 
 
 class Turning:

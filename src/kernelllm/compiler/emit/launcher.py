@@ -15,7 +15,7 @@ class Launcher:
     """A kernel of Triton that goes straight to the driver from its second launch with such arguments on."""
 
     def __init__(self, kernel):
-        self.kernel, self.known, self.tuned = kernel, {}, isinstance(kernel, triton.runtime.Autotuner)
+        self.kernel, self.known, self.kinds, self.tuned = kernel, {}, {}, isinstance(kernel, triton.runtime.Autotuner)
         self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # they come first
 
     def __getitem__(self, grid):
@@ -30,6 +30,12 @@ class Launcher:
                 run, extents, stream, handles, rest = known
                 run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
                 return
+            kind = (device, *map(self.kind, self.kernel.arg_names[self.pointers :], numbers), *key[3 + len(numbers) :])
+            if aligned and kind in self.kinds:  # a new size, for which Triton compiles nothing new
+                run, best, stream, handles, rest = self.kinds[kind]
+                extents = (*(grid(best) if callable(grid) else grid), 1, 1)[:3]
+                run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
+                return
             compiled = self.kernel[grid](*arguments, **named)
             if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
                 best = self.kernel.best_config.kwargs if self.tuned else {}
@@ -37,8 +43,15 @@ class Launcher:
                 rest = [{**named, **best}[name] for name in self.kernel.arg_names[len(arguments) :]]
                 handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
                 self.known[key] = compiled.run, (*extents, 1, 1)[:3], stream.get_current_stream, handles, rest
+                if not self.tuned:  # which a new size is, if it is
+                    self.kinds[kind] = compiled.run, best, stream.get_current_stream, handles, rest
 
         return launch
+
+    def kind(self, name, number):
+        """What Triton compiles for, of a number that is no constant: whether it is 1, divisible by 16, and of 64 bits."""
+        constant = self.tuned or "constexpr" in str(self.kernel.fn.__annotations__.get(name))
+        return number if constant else (type(number), number == 1, number % 16 == 0, abs(number) >= 2**31)
 '''
 ALIKE = "AlikeLauncher"
 TEXT_ALIKE = '''

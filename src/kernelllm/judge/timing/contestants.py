@@ -95,6 +95,17 @@ class TimedBaseline:
                     return []
             return self._method.times(_kind(self.name, graph), order, lambda runs, lead: self._batch(calls, runs, lead, warmup))
 
+    def first_and_second(self, fresh: list[Any]) -> tuple[float, float] | None:
+        """As the candidate's."""
+        found: list[float] = []
+        calls: list[Callable[[], Any]] = [partial(self._call, *self._sets[0]), partial(self._call, *fresh)]
+        with torch.no_grad():
+            for _ in range(2):
+                self._batch(calls[:1], (0,), Lead(1), 1)
+                batch = self._batch(calls, (1,), self._method.lead.before(self.name, 1), 0)
+                found += batch.times_ms if self._method.settle or self._method.lead.held_up(self.name) else batch.ahead()
+        return (found[0], found[1]) if len(found) == 2 else None
+
     def _batch(self, calls: Sequence[Callable[[], Any]], order: Sequence[int], lead: Lead, warmup: int) -> EnqueuedBatch:
         method = self._method
         for _ in range(method.warmup(warmup)):

@@ -109,14 +109,16 @@ def measure(
     with cores.measuring() as kept:
         method = timing_method(reference, kept, settle=settle)
         candidate = TimedCandidate(process, sets, method, rng, kept_runs)
-        contestants: list[rounds.Contestant] = [candidate, *(TimedBaseline(n, c, sets, method) for n, c in calls.items())]
+        timed = {n: TimedBaseline(n, c, sets, method) for n, c in calls.items()}
+        eager = timed.get("eager")
+        contestants: list[rounds.Contestant] = [candidate, *timed.values()]
         measured = rounds.run_rounds(contestants, budget_s=budget_s, fewest={candidate.name: runs})
         candidate.once_more()
         median = rounds.median_ms(measured, candidate.name)
         found.findings += clock_findings(candidate, median, launches, rng)
         found.findings += _written_inputs(process, reference, sets)
         if _FRESH_COPIES * reference.bytes < torch.cuda.mem_get_info()[0]:
-            found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng)
+            found.findings += fresh_inputs.kept_results(candidate, reference.inputs, median, rng, eager)
         seen = watch_once_more(
             process, reference, sets, _SEED, among=candidate.watched, timed=candidate.launches, judged=launches
         )  # fmt: skip
