@@ -27,12 +27,15 @@ APART = {
     "a name that is set again": "v = self.into(x[:, t])\nv = v * torch.sigmoid(v)\nh = torch.tanh(v + h)\nv = self.again(h)\nout.append(v)",
     "added in place": "v = self.into(x[:, t]) * 2\nv += h\nh = torch.tanh(v)\nout.append(h)",
     "the last dimension": "h = torch.tanh(self.along(x[:, :, t % 6].t()).t()[:, :5] + h)\nout.append(self.again(h))",
+    "a weight for each step": "h = torch.tanh(F.pad(F.linear(x[:, t, :3], x[:2, t, :3]), (0, 3)) + h)\nout.append(h)",
     "two lists": "h = torch.tanh(x[:, t, :5] + self.again(h))\nout.append(self.into(F.pad(h, (0, 1))))\nother.append(h)",
 }
 WHOLE = {
     "the next step needs it": "h = torch.tanh(x[:, t, :5] + self.again(h))\nout.append(h)",
     "what it was before": "out.append(self.again(h))\nh = torch.tanh(h + x[:, t, :5])",
     "what others see of it": "h += self.into(x[:, t])\nh = torch.tanh(h)\nout.append(h)",
+    "what was appended before": "y = self.again(out[-1]) if out else h\nh = torch.tanh(y + x[:, t, :5])\nout.append(h)",
+    "a list that the step reads": "h = torch.tanh(h + x[:, t, :5] + len(out))\nout.append(self.again(h))",
     "a question": "if t > 2:\n    h = torch.tanh(self.into(x[:, t]) + h)\nout.append(h)",
 }
 

@@ -54,7 +54,7 @@ class _Fission:
         self.products = Products(layers)
         self.body = each_name_once(syntax_tree("\n".join(map(ast.unparse, loop.body))).body, self.lists, self.taken)
         self.stores = {name: at for at, s in enumerate(self.body) for name in stored(s)}
-        self.changed |= self.stores.keys()
+        self.changed |= self.stores.keys() | self.lists
         self.at = 0
 
     def done(self) -> tuple[Statements, ast.For, Statements]:
@@ -182,7 +182,7 @@ class _Fission:
                 body.append(statement)
                 continue
             name = statement.value.func.value.id
-            need(name not in appended and self._appends_to(name) == 1)
+            need(name not in appended and sum(name in names(s) for s in self.body) == 1)
             appended[name] = free_name(f"_{name}_of_step", self.taken)
             body += syntax_tree(f"{appended[name]} = {ast.unparse(statement.value.args[0])}").body
         slices = StepSlices(self.counter, self.changed)
@@ -204,9 +204,6 @@ class _Fission:
         last = syntax_tree("\n".join(f"{kept[name]}.append({name})" for name in kept)).body
         return before, last, [*new, *after]
 
-    def _appends_to(self, name: str) -> int:
-        return sum(not isinstance(s, ast.Assign) and s.value.func.value.id == name for s in self.body)  # type: ignore[attr-defined]
-
     def _old(self, name: str, behind: list[int]) -> bool:
         """Whether what goes behind the loop reads what a name was at the step's begin."""
         return any(name in names(self.body[at].value) and at <= self.stores[name] for at in behind)  # type: ignore[attr-defined]
@@ -219,7 +216,8 @@ class _Fission:
 
     def _for_all_steps(self, function: str, body: Statements, given: Mapping[str, str], results: Mapping[str, str]) -> Statements:
         """Statements that run ``body`` for all steps at once, of what is given by name; ``results``: what it makes, to names for all."""
-        plain = all(isinstance(s.value, ast.Name) or self._is_of_a_name(s.value) for s in body)  # type: ignore[attr-defined]
+        local = {*given, *(n for s in body for n in stored(s))}
+        plain = all(isinstance(s.value, ast.Name) or self._is_of_a_name(s.value, local) for s in body)  # type: ignore[attr-defined]
         own = {n: free_name(f"_{n}", self.taken) for n in dict.fromkeys([*given, *(n for s in body for n in stored(s))])}
         renamed = NamesReplaced(own)
         separate = body if plain else [_Separate(self.products).visit(s) for s in body]
@@ -233,9 +231,18 @@ class _Fission:
         text = f"def {function}({', '.join(own[n] for n in given)}):\n    " + "\n".join(lines).replace("\n", "\n    ")
         return syntax_tree(f"{text}\n{', '.join(results.values())}, = torch.vmap({function})({', '.join(given.values())})").body
 
-    def _is_of_a_name(self, node: ast.expr) -> bool:
+    def _is_of_a_name(self, node: ast.expr, local: set[str]) -> bool:
+        """Whether it is a product of a name with a weight that is the same for all steps."""
         operands = self.products.operands(node)
-        return operands is not None and isinstance(operands[0], ast.Name)
+        return operands is not None and isinstance(operands[0], ast.Name) and not any(_values(text) & local for text in operands[1:] if text)
+
+
+def _values(text: str) -> set[str]:
+    """Names of which an expression reads more than the last dimension."""
+    node = syntax_tree(text, mode="eval").body
+    sizes = [n for n in ast.walk(node) if isinstance(n, ast.Subscript) and ast.unparse(n).endswith(".shape[-1]")]
+    measured = {id(n) for size in sizes for n in ast.walk(size)}
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in measured}
 
 
 class _Separate(ast.NodeTransformer):

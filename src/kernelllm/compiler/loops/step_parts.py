@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from kernelllm.compiler.loops.before_after import free_name, names, stored
 from kernelllm.compiler.loops.chunk_states import steps_in_front
 from kernelllm.compiler.loops.hoisted import is_matrix
@@ -32,8 +34,8 @@ class Products:
         if called in _LINEARS:
             return node.args[0], ast.unparse(node.args[1]), ast.unparse(node.args[2]) if len(node.args) > 2 else ""
         layer: Any = self.layers().get(called) if called.startswith("self") and len(node.args) == 1 else None
-        if type(layer).__name__ != "Linear":
-            return None
+        if type(layer) is not torch.nn.Linear or layer._forward_pre_hooks or layer._forward_hooks:
+            return None  # weight norm, for one, makes its weight in a hook
         return node.args[0], f"{called}.weight", "" if layer.bias is None else f"{called}.bias"
 
 
