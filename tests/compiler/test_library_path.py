@@ -365,6 +365,7 @@ class Kernel:
     """Stands for a kernel of Triton."""
 
     arg_names = ("x_ptr", "x_ptr_2", "n", "BLOCK")
+    fn = staticmethod(lambda x_ptr, x_ptr_2, n, BLOCK: None)
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -417,7 +418,7 @@ def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_di
     others = [OnGpu(64, torch.float16), OnGpu(68), OnGpu(64, device=1), OnGpu(64, device=1), OnGpu(64, device=-1)]  # 1 is not current
     for first, n in ((x, 4), (y, 4), (x, 5), *((other, 4) for other in others), (x, 4)):
         launch[(3, 2)](first, y, n, num_warps=4, BLOCK=8)
-    assert [c[0] for c in kernel.calls] == ["looked at", "direct", *["looked at"] * 6, "direct"]
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "direct", *["looked at"] * 5, "direct"]  # Triton compiles 5 as 4
     assert kernel.calls[1][1:] == (3, 2, 1, 70, "function", "metadata", None, None, None, y, y, 4, 8)
     assert not any(isinstance(part, OnGpu) for key in launch.known for part in key)
     for n in (1, 1.0, True, 0.0, -0.0):  # equal to Python, but not to a kernel; the last two are of one type and go as they are
@@ -425,7 +426,7 @@ def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_di
         launch[(3, 2)](x, y, n, num_warps=4, BLOCK=8)
     assert kernel.calls[0][0] == "direct"
     assert str(kernel.calls[0][-2]) == "-0.0"
-    assert len(launch.known) == 2 + 3 + 1 + 1
+    assert len(launch.known) == 2 + 3 + 1
 
 
 def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Launcher:
         return launch
 
     def kind(self, name, number):
-        """What Triton compiles for, of a number that is no constant: whether it is 1, divisible by 16, and of 64 bits."""
+        """What Triton compiles for, of a number that is no constant: whether it is 1, divisible by 16, of 64 bits."""
         constant = self.tuned or "constexpr" in str(self.kernel.fn.__annotations__.get(name))
         return number if constant else (type(number), number == 1, number % 16 == 0, abs(number) >= 2**31)
 '''

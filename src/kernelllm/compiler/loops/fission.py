@@ -234,7 +234,9 @@ class _Fission:
     def _is_of_a_name(self, node: ast.expr, local: set[str]) -> bool:
         """Whether it is a product of a name with a weight that is the same for all steps."""
         operands = self.products.operands(node)
-        return operands is not None and isinstance(operands[0], ast.Name) and not any(_values(text) & local for text in operands[1:] if text)
+        if operands is None or not isinstance(operands[0], ast.Name):
+            return False
+        return not any(_values(text) & local for text in operands[1:] if text)
 
 
 def _values(text: str) -> set[str]:
