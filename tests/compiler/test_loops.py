@@ -281,7 +281,7 @@ def get_init_inputs(): return []
 
 @pytest.mark.parametrize(("text", "methods"), [
     (OF_A_GRAPH, {"step", "begin", "finish", "forward"}),
-    (CELL, {"step", "finish", "forward"}), (FILLED, {"step", "begin", "finish", "forward"}), (UNBOUND, {"step", "forward"}),
+    (CELL, {"step", "begin", "finish", "forward"}), (FILLED, {"step", "begin", "finish", "forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"step", "begin", "start", "finish", "forward"}), (CELLS, {"step", "forward"}),
     (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
     (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),

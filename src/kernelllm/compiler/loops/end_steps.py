@@ -147,7 +147,9 @@ def with_tensors(before: Statements, loop: Any) -> Statements:
     texts = [f"{first[n]} = {n}" for n in sorted(inner) if n in single or any(n in stored(s) for s in before)]
     texts += [ast.unparse(NamesReplaced(first | {counter: "0"}).visit(syntax_tree(ast.unparse(s)).body[0])) for s in steps]
     texts += [f"{n} = torch.full_like({first[n]}, {n})" for n in sorted(carried)]
-    texts.append(f"{free_name('checked', taken)} = torch._check({ast.unparse(loop.iter.args[0])} > 0)")  # without a step it stays a number
+    # without a step it stays a number; the message is a method, for a lambda would keep all this in the forward
+    message = "'the kernels were written for a loop of one step or more'.format"
+    texts.append(f"{free_name('checked', taken)} = torch._check_value({ast.unparse(loop.iter.args[0])} > 0, {message})")
     return [*before, *syntax_tree("\n".join(texts)).body]
 
 
