@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from kernelllm.judge.timing.kernel_times import kernel_times
 from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, TRIES, EnqueuedBatch, LaunchLead, Lead
 
 FLUSH_MS = 0.07
@@ -107,3 +108,17 @@ def test_where_launching_counts_runs_do_not_in_which_something_else_held_the_hos
     assert lead.undisturbed("eager", batch) == pytest.approx([1.05, 1.06, 1.05, 1.05, 1.05])
     assert lead.undisturbed("eager", EnqueuedBatch([1.3, 1.3], launching_ms=[0.3, 0.3])) == []  # measured again
     assert lead.undisturbed("candidate", EnqueuedBatch([1.3, 1.3], launching_ms=[0.3, 0.3])) == [1.3, 1.3]  # its own pace
+
+
+@pytest.mark.parametrize("host_ms", [0.02, 0.3, 5.0])
+def test_configurations_are_told_apart_by_the_gpus_time_however_slow_the_host_is(host_ms: float) -> None:
+    for gpu_ms in (0.004, 0.006):
+        times = kernel_times(Machine(gpu_ms, host_ms).batch, FLUSH_MS)
+        assert len(times) >= 8
+        assert times == pytest.approx([gpu_ms] * len(times))
+
+
+def test_a_slow_configuration_is_run_a_few_times_and_one_that_waits_for_the_gpu_ends_too() -> None:
+    slow = Machine(400.0, 0.02)
+    assert kernel_times(slow.batch, FLUSH_MS) == pytest.approx([400.0] * 3)
+    assert kernel_times(Machine(0.2, 0.5, waits=True).batch, FLUSH_MS)

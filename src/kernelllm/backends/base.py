@@ -144,6 +144,9 @@ class Observer(Protocol):
     request_access: Callable[[DeviceAccess], None]
     """Hold the GPU in another way; returns when it is so. For languages that compile or tune in the middle of a run."""
 
+    def tuning_times(self, call: Callable[[], Any]) -> list[float]:
+        """Milliseconds on the GPU of some calls, each of which launches a kernel. For languages that choose among configurations."""
+
 
 class Stopped(BaseException):
     """A run of sampled programs has no more time, or goes on from what is missing. No Exception: a candidate may catch those."""

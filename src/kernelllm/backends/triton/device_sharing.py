@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import triton.testing
 from triton.runtime import autotuner, jit
 
 from kernelllm.backends.base import COMPILE_THREADS, DeviceAccess, Observer
@@ -23,8 +21,6 @@ _compile = jit.JITFunction._do_compile
 _run, _prune = autotuner.Autotuner.run, autotuner.Autotuner.prune_configs
 _current_stream, _capturing = torch.cuda.current_stream, torch.cuda.is_current_stream_capturing
 
-_benchmark = partial(triton.testing.do_bench, warmup=5, rep=25)
-"""Milliseconds for each configuration, a fifth of Triton's: the device is quiet, and others wait."""
 _THREADS = int(os.environ.get(COMPILE_THREADS, "1"))
 
 
@@ -49,6 +45,12 @@ def watch_tuning(on: bool) -> None:
     """Off in timed runs, where nothing is tuned any more and every microsecond counts."""
     autotuner.Autotuner.run = _tuned if on else _run
     _AccessState.held = DeviceAccess.SHARED  # as at the beginning of every command, whatever was wanted in a timed one
+
+
+def _benchmark(call: Callable[[], Any], quantiles: Sequence[float]) -> list[float]:
+    """Stands for triton.testing.do_bench, which times launching as well, and it takes longer where launches are watched."""
+    times = sorted(_AccessState.observer.tuning_times(call))
+    return [times[min(int(q * len(times)), len(times) - 1)] for q in quantiles]
 
 
 def _change(access: DeviceAccess) -> None:

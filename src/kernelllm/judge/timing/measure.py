@@ -21,6 +21,7 @@ from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
+from kernelllm.judge.run_clock import FLUSH_BYTES
 from kernelllm.judge.timing import fresh_inputs, rounds
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod, watch_once_more
@@ -43,8 +44,6 @@ _CHECKED_RUNS = 3
 """The latest so many outputs of timed runs are compared."""
 _MEMORY_SHARE = 0.2
 """Share of the memory to plan with that one copy of all input sets may take (each side holds one), and the outputs to be compared."""
-_FLUSH_BYTES = 256 * 2**20
-"""Least size of the buffer that clears the L2 cache: KernelBench's."""
 _TIMED_FLUSHES = 8
 """Flushes that are timed to know what one takes."""
 _TIMED_CYCLES = 1_000_000
@@ -145,7 +144,7 @@ def timing_method(reference: Reference, kept: tuple[int, ...], *, settle: bool =
 def _flush_buffer(device: str) -> torch.Tensor:
     """Twice the size of the L2 cache at least."""
     cache = torch.cuda.get_device_properties(torch.device(device)).L2_cache_size
-    return torch.empty(max(_FLUSH_BYTES, 2 * cache) // 4, dtype=torch.int32, device=device)
+    return torch.empty(max(FLUSH_BYTES, 2 * cache) // 4, dtype=torch.int32, device=device)
 
 
 def _flush_ms(flush: torch.Tensor) -> float:

@@ -21,7 +21,7 @@ from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.isolation.allowed_paths import package_folders
 from kernelllm.judge.observation import OF_ALL, RANDOM_NUMBERS
 from kernelllm.judge.run_clock import RunClock
-from kernelllm.judge.worker import process_settings
+from kernelllm.judge.worker import process_settings, tuning
 
 _EVENTS = (
     "open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "sys._getframe", "sys._current_frames", "sys.setprofile", "sys.settrace",
@@ -152,6 +152,9 @@ class Recorder:
     def kernel_flops(self) -> dict[str, float]:
         """Kernel name to the arithmetic of its launches, where the backend knows it."""
         return {k.name: k.flops for k in self.kernels.values() if k.flops}
+
+    def tuning_times(self, call: Callable[[], Any]) -> list[float]:
+        return tuning.tuning_times(call)
 
     def listen(self, packages: Sequence[str] = ()) -> None:
         """Start the audit hook (it cannot be taken away again). ``packages``: more folders with code that is not the candidate's."""
