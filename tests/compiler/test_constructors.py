@@ -7,6 +7,7 @@ from compiled import problem
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
+from kernelllm.core.errors import CaptureError
 from kernelllm.problems.instance import Instance
 
 SEVERAL_BASES = """
@@ -90,3 +91,32 @@ def test_grids_of_one_point() -> None:
     forward = "y, z = torch.meshgrid(torch.linspace(0, 1, x.shape[2]), torch.linspace(0, 1, 1), indexing='ij'); return x + y + z"
     source = f"class Model(nn.Module):\n    def forward(self, x): {forward}\ndef get_inputs(): return [torch.randn(4, 3, 1, 1)]\n"
     assert "class ModelNew" in compiled(problem(source), Options())
+
+
+READ = """
+class Rotation(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.rates = (100.0 ** (-torch.arange(width) / width)).tolist()
+    def forward(self, steps): return steps[:, None] * torch.tensor(self.rates)
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc, self.rotation = nn.Linear(width, width), Rotation(width)
+        RANDOM
+    def forward(self, x): return self.fc(x) + self.rotation(torch.arange(x.shape[0], dtype=torch.float32)) * self.scale
+rows, width = 12, 36
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_numbers_that_the_constructor_reads_off_tensors_fix_its_sizes_and_no_other() -> None:
+    text = compiled(problem(READ.replace("RANDOM", "self.scale = 2.0")), Options())
+    assert "0.8799" in text  # 100 ** (-1 / 36)
+    assert 'check("x", x, DTYPES, (None, 36))' in text
+
+
+def test_numbers_that_the_constructor_draws_are_refused() -> None:
+    with pytest.raises(CaptureError, match="the constructor draws scale at random"):
+        compiled(problem(READ.replace("RANDOM", "self.scale = torch.rand(3).tolist()[0]")), Options())

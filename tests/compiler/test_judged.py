@@ -384,7 +384,9 @@ def get_init_inputs(): return [12]
 """
 
 
-@pytest.mark.parametrize("constructor", ["pass", "self.rates[1] = float(torch.full((2,), 0.25).numpy()[0])"])
+@pytest.mark.parametrize("constructor", [
+    "pass", "self.rates[1] = float(torch.full((2,), 0.25).numpy()[0])", "self.rates = (torch.arange(width) / width).tolist()",
+])  # fmt: skip
 def test_what_constructors_make_of_values(constructor: str, quick: Judge):
     """Dataclasses, ranges that are read, numbers in buffers; and a constructor that no fake tensor gets through."""
     made = problem(CONSTRUCTED.replace("CONSTRUCTOR", constructor))

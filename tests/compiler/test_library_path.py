@@ -550,6 +550,32 @@ def test_a_query_is_in_the_order_in_which_attention_s_result_is_read(hybrid: Jud
     assert verdict.correct, verdict.message
 
 
+NORMED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+    def forward(self, x, angles):
+        q, k, v = self.qkv(x).reshape(batch, steps, 3, heads, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = (self.turned(y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6), angles) for y in (q, k))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.out(y.transpose(1, 2).reshape(batch, steps, -1))
+    def turned(self, x, angles):
+        return x * angles.cos() + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * angles.sin()
+batch, steps, heads, width = 2, 64, 4, 256
+def get_inputs(): return [torch.randn(batch, steps, width), torch.rand(steps, 64)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_query_and_key_are_normed_and_turned_by_one_kernel(hybrid: Judge) -> None:
+    candidate = Candidate(source=compiled(problem(NORMED), Options(fixed=True, extern="allow")))
+    path = candidate.source.split("def forward_at_known_sizes")[1]
+    assert path.count("_kernel[") == 1
+    verdict = hybrid.judge(problem(NORMED), candidate)
+    assert verdict.correct, verdict.message
+
+
 HANDED_ON = """
 class Model(nn.Module):
     def __init__(self, width):

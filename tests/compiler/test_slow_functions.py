@@ -45,6 +45,8 @@ def test_cosines_are_computed_once_for_all_heads() -> None:
         (lambda g: torch.pow(g, 2), 64, False),  # a product
         (torch.sigmoid, 64, False),  # hides behind memory
         (torch.cos, 4, False),  # few readers
+        (torch.cos, 16, False),  # a launch takes as long
+        (lambda g: torch.cos(torch.pow(g, 0.7)), 16, True),
     ],
 )  # fmt: skip
 def test_what_is_stored(function: object, heads: int, stored: bool) -> None:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from kernelllm.compiler.capture import intercept, known_numbers, results, symbols
+from kernelllm.compiler.capture import intercept, known_numbers, numbers_read, results, symbols
 from kernelllm.compiler.capture.derived_sizes import views_as_asked
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
@@ -77,6 +77,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
         if keys is None or keys:
             raise Untraceable(f"building the module: {describe(error, problem)}") from error
         namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
+    numbers_read.make_known(problem, model, (args, kwargs), table)
     env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read, of masks that made the inputs
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     results.note_names(model)

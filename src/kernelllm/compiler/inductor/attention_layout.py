@@ -1,4 +1,4 @@
-"""The order of memory in which torch's attention is given its query: its result comes in the same one."""
+"""The order of memory in which torch's attention is given its query, which its result comes in too, and its key."""
 
 from __future__ import annotations
 
@@ -12,25 +12,48 @@ _HEADS_INSIDE = [3, 1, 2, 0]
 _MOVED = (0, 2, 1, 3)
 
 
-def query_in_order(node: Node, env: dict[Node, Any]) -> None:
-    """Have a query that is computed right before it in the order in which the result is read, heads behind the length, so that no copy
-    is between attention and the product behind it. ``env``: what the nodes so far have become."""
-    if str(node.target) != "kernelllm.torch_scaled_dot_product_attention.default" or not any(map(_moves_heads, node.users)):
+def in_order(node: Node, env: dict[Node, Any]) -> None:
+    """Have what is computed right before attention with its heads behind the length: the query where its result is read so, then no copy
+    is between attention and the product behind it; the key where it comes out of such memory, then it is computed by the kernel that
+    takes its norm. ``env``: what the nodes so far have become."""
+    if str(node.target) != "kernelllm.torch_scaled_dot_product_attention.default":
         return
+    query, key = node.args[:2]
+    if any(map(_moves_heads, node.users)):
+        _lay_out(env.get(query))
+    if isinstance(key, Node) and _out_of_moved(key):
+        _lay_out(env.get(key))
+
+
+def _lay_out(tensor: Any) -> None:
     from torch._inductor import ir
 
-    query: Any = env.get(node.args[0])
-    if not isinstance(query, ir.TensorBox) or not isinstance(query.data, ir.StorageBox) or len(query.get_size()) != 4:
+    if not isinstance(tensor, ir.TensorBox) or not isinstance(tensor.data, ir.StorageBox) or len(tensor.get_size()) != 4:
         return
-    if not all(size.is_number for size in query.get_size()):
+    if not all(size.is_number for size in tensor.get_size()):
         return
-    query.realize()
-    buffer = query.data.data
+    tensor.realize()
+    buffer = tensor.data.data
     if isinstance(buffer, ir.ComputedBuffer) and isinstance(buffer.layout, ir.FlexibleLayout):
-        ir.ExternKernel.require_stride_order(query, _HEADS_INSIDE)
+        ir.ExternKernel.require_stride_order(tensor, _HEADS_INSIDE)
 
 
-def _moves_heads(user: Node) -> bool:
-    if user.target is torch.ops.aten.permute.default:
-        return tuple(user.args[1]) == _MOVED
-    return user.target is torch.ops.aten.transpose.int and {user.args[1], user.args[2]} == {1, 2}
+def _out_of_moved(node: Node) -> bool:
+    """Whether it is computed, an element for an element, out of a tensor whose heads lie behind the length."""
+    shape, seen = node.meta["val"].shape, {node}
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if node.meta["val"].stride(1) < node.meta["val"].stride(2):
+            return True
+        same = {source for source in node.all_input_nodes if getattr(source.meta.get("val"), "shape", None) == shape}
+        waiting += same - seen
+        seen |= same
+    return False
+
+
+def _moves_heads(node: Node) -> bool:
+    """Whether it exchanges heads and length."""
+    if node.target is torch.ops.aten.permute.default:
+        return tuple(node.args[1]) == _MOVED
+    return node.target is torch.ops.aten.transpose.int and {node.args[1], node.args[2]} == {1, 2}

@@ -33,7 +33,7 @@ from kernelllm.compiler.inductor import (
     tilings,
     wrapper_lines,
 )
-from kernelllm.compiler.inductor.attention_layout import query_in_order
+from kernelllm.compiler.inductor.attention_layout import in_order
 from kernelllm.compiler.inductor.fake_device import pretend
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
@@ -300,7 +300,7 @@ def _vectors_on_cuda(base: type) -> Any:
 
         def run_node(self, node: Any) -> Any:
             write_time.check()
-            query_in_order(node, self.env)
+            in_order(node, self.env)
             result = super().run_node(node)
             if slow_functions.STORED in node.meta:
                 result.realize()

@@ -14,22 +14,24 @@ from torch.fx import Graph, Node
 aten, prims = torch.ops.aten, torch.ops.prims
 STORED = "stored_by_kernelllm"
 """The key in a node's ``meta`` that says that its result is stored."""
-_SLOW = (aten.cos, aten.sin, aten.tan, aten.atan2, aten.pow, aten.lgamma, aten.digamma)
+_SLOW = {aten.cos: 40, aten.sin: 40, aten.tan: 60, aten.atan2: 60, aten.pow: 70, aten.lgamma: 100, aten.digamma: 150}
+"""About how many instructions each takes."""
 VIEWS = (aten.unsqueeze, aten.expand, aten.view, aten.reshape, aten.permute, aten.slice, aten.squeeze, aten.select, aten.transpose)
 _READERS = 8
 """Elements that read each result, from which on it is stored."""
-_MUCH = 2**22
-"""Elements of what reads them: fewer are not worth a launch."""
+_MUCH = 10**8
+"""Instructions that are saved, some 3 us of an H100: fewer are not worth a launch."""
 
 
 def mark(graph: Graph) -> None:
     """Mark, in ``meta``, the results to store. Sizes that vary mark nothing."""
     slow: dict[Node, Node] = {}  # what holds results of slow functions that are not stored, and the node that computed it
+    costs: dict[Node, int] = {}  # that node to instructions for each element
     for node in graph.nodes:
         packet, size = getattr(node.target, "_overloadpacket", None), _elements(node)
         if node.op != "call_function" or size is None:
             continue
-        held = [slow[source] for source in node.all_input_nodes if source in slow]
+        held = list(dict.fromkeys(slow[source] for source in node.all_input_nodes if source in slow))
         if packet in VIEWS:
             slow |= {node: held[0]} if held else {}
             continue
@@ -38,11 +40,11 @@ def mark(graph: Graph) -> None:
             continue
         for source in held:
             few = _elements(source)
-            if few is not None and size >= _MUCH and size >= _READERS * few:
+            if few is not None and size >= _READERS * few and size * costs[source] >= _MUCH:
                 source.meta[STORED] = True
-        still = [source for source in held if STORED not in source.meta]
-        if still or (packet in _SLOW and not _plain_power(node)):
-            slow[node] = node
+        own = _SLOW[packet] if packet in _SLOW and not _plain_power(node) else 0
+        if cost := own + sum(costs[source] for source in held if STORED not in source.meta):
+            slow[node], costs[node] = node, cost
 
 
 def _elements(node: Node) -> int | None:
