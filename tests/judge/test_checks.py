@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 
 from kernelllm.backends.base import open_backend
 from kernelllm.backends.triton.kernel_syntax import computes
@@ -33,6 +34,7 @@ from kernelllm.judge.checks.syntax import analyse
 from kernelllm.judge.observation import Observation, OutputStats, TrialRun, WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport.protocol import AuditEvent
+from kernelllm.judge.worker import process_settings
 
 ROOT = Path(__file__).parent.parent / "cheats"
 FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "problems")
@@ -192,6 +194,18 @@ def test_settings_left_changed_for_the_whole_process_are_told() -> None:
         (Severity.FAIL, "torch.Tensor.eq was replaced while the candidate ran."),
         (Severity.WARN, "Changed the default device and left it so"),
     ]
+
+
+def test_attention_by_cudnn_first_is_what_torch_does_by_itself_on_some_gpus() -> None:
+    before, order = process_settings.now(), torch._C._get_sdp_priority_order()
+    without = [backend for backend in order if backend != SDPBackend.CUDNN_ATTENTION.value]
+    try:
+        torch._C._set_sdp_priority_order([SDPBackend.CUDNN_ATTENTION.value, *without])
+        assert process_settings.now() == before
+        torch._C._set_sdp_priority_order(order[::-1])
+        assert process_settings.now() != before
+    finally:
+        torch._C._set_sdp_priority_order(order)
 
 
 def test_there_are_enough_fixtures_and_each_check_has_a_pair() -> None:

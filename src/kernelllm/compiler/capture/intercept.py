@@ -94,6 +94,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "avg_pool1d", plain_rules.avg_pool1d),
         *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
+    replaced += [(torch._VF, "split_with_sizes", row_questions.split)]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
         replaced += [(owner, name, rule) for name, rule in _CELLS.items()]

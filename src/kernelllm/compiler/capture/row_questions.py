@@ -34,6 +34,16 @@ def answer(stack: ExitStack) -> None:
     patch(stack, symbolic_shapes, "uninteresting_files", lambda: files)
 
 
+def split(_: Any, x: Any, sizes: Any, dim: int = 0) -> Any:
+    """Numbers that were read off tensors and are the sizes of parts are numbers of rows."""
+    if not any(isinstance(size, torch.Tensor) for size in sizes):
+        return NotImplemented
+    counts = [torch._C.TensorBase.item(size) if isinstance(size, torch.Tensor) else size for size in sizes]
+    for count in counts:
+        torch._check_is_size(count)
+    return x.split_with_sizes(counts, dim)
+
+
 def _of_rows(question: torch.SymBool) -> bool | None:
     """What a question for a number of rows gives where there are some; None where it asks for anything else."""
     env, asks = getattr(question.node, "shape_env", None), getattr(question.node, "expr", None)

@@ -92,7 +92,8 @@ class HostPrinter:
         if called.startswith("torch.ops.aten.") and called.endswith(".default"):
             called = called.removesuffix(".default")
         func: ast.expr = integers.to_ast(called)
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in self.paths:
+        of = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if isinstance(node.func, ast.Attribute) and isinstance(of, ast.Name) and self.program.base(of.id) in self.paths:
             func = ast.Attribute(self.expr(node.func.value), node.func.attr, ast.Load())
         return ast.Call(func, arguments, keywords)
 

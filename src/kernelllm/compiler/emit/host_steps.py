@@ -277,6 +277,9 @@ def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor
             return HostTensor([batch, heads, queries, width], [queries * heads * width, width, heads * width, sympy.Integer(1)], q.dtype)
         case (("cumsum" | "cumprod" | "logcumsumexp" | "row_softmax"), [HostTensor() as a, *_]):
             shape = a.shape
+        case "bincount", _ if len(value.args) == 3 and ast.unparse(value.args[1]) == "None":
+            length = [sizes.expression(value.args[2])]
+            return HostTensor(length, contiguous(length), "torch.int64")
         case _:
             return None
     return HostTensor(shape, contiguous(shape), a.dtype)

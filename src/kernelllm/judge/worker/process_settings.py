@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.nn.attention import SDPBackend
 
 from kernelllm.judge.observation import RANDOM_NUMBERS
 
@@ -55,10 +56,15 @@ def _of_torch() -> list[tuple[str, Callable[[], Any]]]:
             if getter is not None:
                 getter()
                 label = next((label for part, label in _GROUPS.items() if part in name), name.replace("_", " "))
-                found.append((label, getter))
+                found.append((label, _without_cudnn(getter) if name == "sdp_priority_order" else getter))
     if hasattr(torch._C, "_get_fp32_precision_getter"):
         found += [("TF32", partial(torch._C._get_fp32_precision_getter, *of)) for of in _PRECISIONS]
     return found
+
+
+def _without_cudnn(order: Callable[[], list[int]]) -> Callable[[], list[int]]:
+    """The order in which kernels of attention are tried. Torch itself puts cuDNN's first when attention is first called on some GPUs."""
+    return lambda: [backend for backend in order() if backend != SDPBackend.CUDNN_ATTENTION.value]
 
 
 _OF_TORCH = _of_torch()
