@@ -12,7 +12,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, passes, results, size_conditions
+from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, grouped_parts, passes, results, size_conditions
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.graph_editor import STATE
@@ -60,6 +60,7 @@ def to_captured(
         branches.shared(graph, built.ways)
     graph = without_complex(graph, built, options)
     given = {s for leaf in leaves for s in free_symbols(leaf.value)}
+    grouped_parts.join(graph, options)
     unknown = _unknown_sizes(graph, built, options, given)
     leaf_of = _named_arguments(graph, leaves)
     constants.fold(graph)

@@ -37,16 +37,19 @@ class Editor:
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A call node of ``target``; its example value is computed on the arguments' own."""
         made = self.graph.graph.call_function(target, args, kwargs)
+        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"} | self._called
+        made.meta["val"] = self.value(target, *args, **kwargs)
+        return made
+
+    def value(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+        """The example value of a call, computed on the arguments' own."""
         values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
         from torch._dispatch.python import enable_python_dispatcher
 
         leaves = [*torch.utils._pytree.tree_leaves(values), self.node.meta["val"]]
         mode = next(v.fake_mode for v in leaves if isinstance(v, torch._subclasses.FakeTensor))
         with mode, enable_python_dispatcher(), torch.no_grad():
-            value = target(*values[0], **values[1])
-        made.meta = {k: v for k, v in self.node.meta.items() if k != "val"} | self._called
-        made.meta["val"] = value
-        return made
+            return target(*values[0], **values[1])
 
     def size(self, tensor: Node, dim: int) -> Any:
         """A size of a tensor: a number, or a node that gives it."""

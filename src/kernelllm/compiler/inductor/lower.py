@@ -29,6 +29,7 @@ from kernelllm.compiler.inductor import (
     row_reductions,
     size_extremes,
     slow_functions,
+    sorts,
     split_reductions,
     tilings,
     wrapper_lines,
@@ -228,7 +229,9 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
-        for replace in (size_extremes.replace, broadcasting.of_computed_ones, channels_last.wanted, in_place.allowed, tilings.remember):
+        for replace in (
+            size_extremes.replace, broadcasting.of_computed_ones, channels_last.wanted, in_place.allowed, tilings.remember, sorts.by_torch,
+        ):  # fmt: skip
             replace(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options)))
