@@ -60,6 +60,8 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
            **selection_rules.rules(table, library=options is not None and options.library)}
     if options is None or (options.extern != "allow" and not options.library):
         own |= linear_algebra.rules() | expert_rules(options or Options())
+    elif options.library:  # torch's own waits for the largest number
+        own[torch.ops.aten.bincount.default] = expert_rules(options)[torch.ops.aten.bincount.default]
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
     return {op: rule for op, rule in (table | own).items() if op not in kept}
 

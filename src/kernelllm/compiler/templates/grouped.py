@@ -43,10 +43,10 @@ def grouped_matmul_kernel(a_ptr, b_ptr, ends_ptr, out_ptr, M, N, K, groups, stri
         tl.store(out_ptr + rows * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < last) & (cols < N))
 
 
-def grouped_matmul_tiles(m, n, k, groups):
-    """(BLOCK_M, BLOCK_N, BLOCK_K) for groups that are about equally long."""
-    rows = triton.next_power_of_2(triton.cdiv(max(m, 1), max(groups, 1)))
-    return min(64, max(16, rows)), min(64, max(16, triton.next_power_of_2(n))), min(32, max(16, triton.next_power_of_2(k)))
+def grouped_matmul_tiles(m, n, k, groups, most):
+    """(BLOCK_M, BLOCK_N, BLOCK_K), none above ``most``, for groups that are about equally long."""
+    m = triton.cdiv(max(m, 1), max(groups, 1))
+    return tuple([min(most[i], max(16, triton.next_power_of_2(size))) for i, size in enumerate((m, n, k))])
 
 
 def grouped_matmul(a, b, ends, allow_tf32=False):
@@ -56,9 +56,10 @@ def grouped_matmul(a, b, ends, allow_tf32=False):
     if precision == "tf32x3" and allow_tf32:
         precision = "tf32"
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
-    block_m, block_n, block_k = (16, 16, 16) if precision == "sum" else grouped_matmul_tiles(m, n, k, groups)
+    most = (16, 16, 16) if precision == "sum" else (128, 128, 64) if a.dtype in (torch.float16, torch.bfloat16) else (64, 64, 32)
+    block_m, block_n, block_k = grouped_matmul_tiles(m, n, k, groups, most)
     grid = (triton.cdiv(m, block_m) + groups, triton.cdiv(n, block_n))
     if m > 0 and n > 0:
         grouped_matmul_kernel[grid](a, b, ends.contiguous(), out, m, n, k, groups, *a.stride(), *b.stride(), precision, acc,
-                                    block_m, block_n, block_k)
+                                    block_m, block_n, block_k, num_warps=8 if block_m * block_n >= 16384 else 4)
     return out
