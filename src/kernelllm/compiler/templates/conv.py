@@ -165,9 +165,9 @@ def conv_unsqueeze(x, at):
 
 
 def conv_precision(dtype, allow_tf32):
-    """(accumulator type, the tensor cores' input precision or "sum" for types without tensor cores)."""
+    """(accumulator type, the tensor cores' input precision or "sum" for types without tensor cores). TF32 is as torch allows it."""
     if dtype == torch.float32:
-        return tl.float32, "tf32" if allow_tf32 else "tf32x3"
+        return tl.float32, ("tf32" if torch.backends.cudnn.allow_tf32 else "ieee") if allow_tf32 else "tf32x3"
     if dtype in (torch.float16, torch.bfloat16):
         return tl.float32, "ieee"
     return (tl.float64 if dtype == torch.float64 else tl.int64), "sum"
