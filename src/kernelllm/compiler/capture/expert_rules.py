@@ -14,8 +14,13 @@ aten = torch.ops.aten
 
 
 def rules(options: Options) -> dict[Any, Callable[..., Any]]:
-    """The decompositions, by operator."""
-    return {aten.bincount.default: _bincount, aten.histc.default: _histc, aten._grouped_mm.default: _grouped(options.matmul_tf32)}
+    """The decompositions, by operator. Where products are left to torch, counts are not: it waits for the largest number."""
+    if options.extern == "allow" and not options.library:
+        return {}
+    found: dict[Any, Callable[..., Any]] = {aten.bincount.default: _bincount}
+    if not options.library:
+        found |= {aten.histc.default: _histc, aten._grouped_mm.default: _grouped(options.matmul_tf32)}
+    return found
 
 
 def _bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:

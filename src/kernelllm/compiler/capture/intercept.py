@@ -47,8 +47,8 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
     from torch._inductor import lowering  # noqa: F401 - the table needs it
     from torch._inductor.decomposition import select_decomp_table
 
-    table = {op: rule for op, rule in select_decomp_table().items() if op is not torch.ops.aten.native_dropout.default}
     aten = torch.ops.aten
+    table = {op: rule for op, rule in select_decomp_table().items() if op is not aten.native_dropout.default}
     if options is not None and options.library:
         plain = table[aten.native_group_norm.default]
         table = {op: rule for op, rule in table.items() if op not in (aten.mm.default, aten.addmm.default, aten.bmm.default)}
@@ -58,10 +58,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
     own = {**taken_apart.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
-    if options is None or (options.extern != "allow" and not options.library):
-        own |= linear_algebra.rules() | expert_rules(options or Options())
-    elif options.library:  # torch's own waits for the largest number
-        own[torch.ops.aten.bincount.default] = expert_rules(options)[torch.ops.aten.bincount.default]
+    own |= expert_rules(options or Options()) | ({} if options and options.extern == "allow" else linear_algebra.rules())
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
     return {op: rule for op, rule in (table | own).items() if op not in kept}
 
@@ -93,10 +90,9 @@ def whole_layers(options: Options) -> Iterator[None]:
         *((F, name, rule) for name, rule in taken_apart.NN_FUNCTIONS.items()),
         (torch.Tensor, "cumprod", taken_apart.cumprod), (torch.Tensor, "quantile", taken_apart.quantile),
         (torch.Tensor, "nanquantile", taken_apart.nanquantile), (F, "ctc_loss", _ctc_loss),
-        (F, "avg_pool1d", plain_rules.avg_pool1d),
+        (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_questions.split),
         *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
-    replaced += [(torch._VF, "split_with_sizes", row_questions.split)]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
         replaced += [(owner, name, rule) for name, rule in _CELLS.items()]
