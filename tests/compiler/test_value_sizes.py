@@ -390,3 +390,35 @@ def test_what_torch_sorts_may_have_any_length(judge: Judge) -> None:
     assert "torch.ops.aten.sort" in candidate.source
     assert "raise ValueError(f\"the kernels were written for" not in candidate.source
     assert judge.judge(problem(LONG), candidate).correct
+
+
+BETWEEN = """
+class Model(nn.Module):
+    def __init__(self, width, count):
+        super().__init__()
+        self.gate = nn.Linear(width, count)
+        self.experts = nn.ModuleList(nn.Linear(width, 8 + i) for i in range(count))
+    def forward(self, x):
+        chosen = self.gate(x).topk(2, -1)[1]
+        order = chosen.view(-1).argsort()
+        rows, start, made = x[order // 2], 0, []
+        for i, number in enumerate(F.one_hot(chosen, len(self.experts)).sum((0, 1)).cpu().numpy()):
+            end = start + number
+            if number == 0:
+                continue
+            made.append(self.experts[i](rows[start:end])[:, :8])
+            start = end
+        made = torch.cat(made)
+        out = torch.empty_like(made)
+        out[order] = made
+        return out.view(*chosen.shape, -1).sum(1)
+def get_inputs(): return [torch.randn(10, 16)]
+def get_init_inputs(): return [16, 3]
+"""
+
+
+def test_rows_between_sums_of_counts_that_numpy_has(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(BETWEEN), 1)
+    verdict = quick.judge(problem(BETWEEN), candidate)
+    assert verdict.correct, verdict.message
+    assert "FIXED_SIZES" not in candidate.source

@@ -27,7 +27,8 @@ import torch, torch.nn as nn
 class Model(nn.Module):
     def forward(self, x, v):
         ends = x.cumsum(1) / x.sum(1, keepdim=True)
-        return torch.searchsorted(ends, v), torch.searchsorted(ends, v, right=True)
+        middle = torch.searchsorted(ends, torch.full_like(v, 0.5))
+        return torch.searchsorted(ends, v), torch.searchsorted(ends, v, right=True), middle
 rows, length = 9, 37
 def get_inputs(): return [torch.rand(rows, length), torch.rand(rows, 5)]
 def get_init_inputs(): return []

@@ -43,10 +43,15 @@ def join(graph: GraphModule, options: Options) -> None:
 def _counts(split: Node) -> Node | None:
     """The vector of integers whose elements, in order, are the lengths of all parts; None for other splits."""
     lengths: Any = split.args[1]
-    if _dim(split) != 0 or not all(isinstance(n, Node) and n.target is aten._local_scalar_dense.default for n in lengths):
+    if _dim(split) != 0 or not all(isinstance(n, Node) for n in lengths):
         return None
-    vector = _stack([n.args[0] for n in lengths])
-    value = vector.meta["val"] if vector is not None else None
+    *read, rest = lengths  # what the others leave of all rows
+    rows: Any = split.args[0]
+    if not read or not all(n.target is aten._local_scalar_dense.default for n in read):
+        return None
+    left = rows.meta["val"].shape[0] - sum(n.meta["val"] for n in read)
+    vector = _stack([n.args[0] for n in read])
+    value = vector.meta["val"] if vector is not None and rest.meta["val"].node.expr == left.node.expr else None
     return vector if value is not None and value.dim() == 1 and not value.is_floating_point() and value.shape[0] == len(lengths) else None
 
 

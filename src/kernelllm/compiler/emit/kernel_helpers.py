@@ -180,6 +180,7 @@ def floor_mod(a, b):
 @triton.jit
 def count_below(values, boundaries_ptr, size, total, stride, start, index_type: tl.constexpr, right: tl.constexpr):
     """How many of the sorted boundaries from ``start`` on are below each value; with ``right``, how many are not above it."""
+    values += tl.zeros([], tl.int32) * start  # a block, though it may be a number
     low = tl.zeros(values.shape, index_type)
     high = low + size
     span = tl.full([], 1, tl.int32) + size

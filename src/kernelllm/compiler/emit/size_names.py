@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -176,7 +177,9 @@ class SizeNames:
         if self._beside(name):
             others = sympy.cancel(there / unknown).xreplace({integers.symbol(w): v for w, v in self.values.items()})
             return f"{base} // {integers.text_of(others) if others.is_Symbol else f'({integers.text_of(others)})'}"
-        solutions = sympy.solve(sympy.Eq(there, value), unknown)
+        solutions = []
+        with suppress(NotImplementedError):  # a quotient, which leaves the size open
+            solutions = sympy.solve(sympy.Eq(there, value), unknown)
         if len(solutions) == 1:
             numerator, denominator = sympy.fraction(sympy.together(solutions[0]))
             text = integers.text_of(numerator)
