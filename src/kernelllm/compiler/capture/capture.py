@@ -135,7 +135,8 @@ def fixed_constants(captured: Captured) -> dict[str, Any]:
     unseen = unseen_constants(captured.problem)
     known = {n: v for n, v in sizes.constants(captured.problem).items() if n not in unseen}
     if captured.way == "make_fx":
-        pinned = {key.partition("[")[0] for key in (*captured.specialized, *_held_by_guards(captured))}
+        untold = (size.constant for size in captured.sizes if not size.told)
+        pinned = {key.partition("[")[0] for key in (*captured.specialized, *_held_by_guards(captured), *untold)}
         fixed = {n: v for n, v in known.items() if n in pinned}
     elif captured.way == "static":
         fixed = known

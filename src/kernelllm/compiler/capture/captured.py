@@ -60,6 +60,8 @@ class Size:
     """Best first: an input's dimension, a parameter's or buffer's, a module attribute; direct ones before expressions."""
     expression: str = ""
     """For a computed size (a convolution's output height): Python in terms of earlier symbols; it has no sources."""
+    told: bool = True
+    """Whether its best source tells it. One that holds a quotient of it does not."""
 
 
 @dataclass(frozen=True)

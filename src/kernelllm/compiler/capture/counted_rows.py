@@ -25,7 +25,7 @@ class _Counts(list[torch.SymInt]):
 
 
 @dataclass
-class _Reader:
+class _CountedRows:
     vectors: list[_Counts] = field(default_factory=list)
     splits: list[tuple[Any, _Counts, Any]] = field(default_factory=list)
     """Tensors that were taken apart, by what, and their parts."""
@@ -90,7 +90,7 @@ def _expression(number: Any) -> Any:
 
 def read(stack: ExitStack) -> None:
     """Until ``stack`` closes, such vectors are read, and such parts are those of a split."""
-    reader = _Reader()
+    reader = _CountedRows()
     plain = FunctionalTensor.__getitem__
 
     def getitem(tensor: Any, index: Any) -> Any:

@@ -77,7 +77,8 @@ def sizes_of(built: FakeModule, leaves: list[Leaf], roots: Mapping[str, str]) ->
         if str(symbol) in roots:
             mine = [(p, e) for p, e in found if e.free_symbols == {symbol} or _multiple(e, symbol, plain)]
             mine.sort(key=lambda pair: (not _linear(pair[1], symbol), len(pair[1].free_symbols), pair[1] != symbol, _RANK[pair[0].kind]))
-            sizes.append(Size(str(symbol), roots[str(symbol)], int(values.get(symbol, 0)), tuple(p for p, _ in mine)))
+            told = not mine or _linear(mine[0][1], symbol) or _multiple(mine[0][1], symbol, plain)
+            sizes.append(Size(str(symbol), roots[str(symbol)], int(values.get(symbol, 0)), tuple(p for p, _ in mine), told=told))
     return tuple(sizes)
 
 

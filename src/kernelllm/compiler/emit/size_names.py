@@ -127,10 +127,11 @@ class SizeNames:
                 left = [n for n in left if n not in here]
         for name in sorted(left, key=lambda n: bool(self._beside(n))):
             source = next(iter(self.known[name].sources), None)
-            if source is None:
+            read = self._read(name, source, paths) if source is not None else None
+            if read is None:
                 loose[name] = self.known[name].hint
             elif name != _argument(self.known[name]):
-                lines.append(f"{name} = {self._read(name, source, paths)}")
+                lines.append(f"{name} = {read}")
         lines += [f"{name} = {integers.pretty(self.computed[name])}" for name in derived]
         return lines, loose
 
@@ -166,7 +167,8 @@ class SizeNames:
             if as_python(source.expression or self.known[name].symbol) != self.known[name].symbol:
                 yield source, _place(source, paths)
 
-    def _read(self, name: str, source: SizeSource, paths: dict[str, str]) -> str:
+    def _read(self, name: str, source: SizeSource, paths: dict[str, str]) -> str | None:
+        """The expression that gives the size; None where its source does not tell it."""
         base = _place(source, paths)
         symbol = sympy.Symbol(self.known[name].symbol)
         stands = as_python(source.expression or str(symbol))
@@ -185,7 +187,7 @@ class SizeNames:
             text = integers.text_of(numerator)
             text = re.sub(r"\bvalue\b", base, text)
             return text if denominator == 1 else f"({text}) // {denominator}" if numerator != value else f"{text} // {denominator}"
-        return str(self.known[name].hint)
+        return None
 
 
 _AS_OPERATORS: dict[str, type[ast.operator]] = {"FloorDiv": ast.FloorDiv, "CleanDiv": ast.FloorDiv, "Mod": ast.Mod, "PythonMod": ast.Mod}
