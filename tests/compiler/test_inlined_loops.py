@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiled import problem
 
-from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.loops.inlined import with_inlined_loop
 from kernelllm.compiler.loops.loop import loop_step
 from kernelllm.compiler.options import Options
@@ -148,3 +148,44 @@ def test_a_loop_of_a_layer_goes_into_a_kernel_for_any_number_of_steps(hybrid: Ju
     verdict = hybrid.judge(case, Candidate(source=source))
     assert verdict.correct, verdict.message
     assert "only for these sizes" not in verdict.message
+
+
+RESET = """
+class Scan(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.rate = nn.Parameter(torch.rand(width))
+    def forward(self, x, resets, bias=None):
+        kept = torch.exp(-torch.sigmoid(x) * self.rate)
+        if resets is not None:
+            kept.masked_fill_(resets[..., None], 0.0)
+        if bias is not None:
+            x = x + bias
+        h, ys = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            h = kept[:, t] * h + x[:, t]
+            ys.append(h)
+        return torch.stack(ys, 1)
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scan, self.out = Scan(width), nn.Linear(width, width)
+    def forward(self, x, ids):
+        resets = torch.zeros_like(ids, dtype=torch.bool)
+        resets[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        y = self.scan(x, resets)
+        states = []
+        states.append(y[:, -1])
+        return self.out(y), states
+batch, steps, width = 3, 12, 16
+def get_inputs(): return [torch.randn(batch, steps, width), torch.randint(0, 3, (batch, steps))]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_what_is_changed_in_place_ahead_of_a_loop_and_lists_behind_it(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(RESET), 1)
+    assert "for _ in tl.range(0, steps" in candidate.source
+    verdict = quick.judge(problem(RESET), candidate)
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1

@@ -110,13 +110,22 @@ def computes(node: ast.AST, sizes: set[str]) -> bool:
 
 def _plain(statements: list[ast.stmt]) -> bool:
     odd = any(isinstance(n, ast.Lambda | ast.Yield | ast.NamedExpr) for s in statements for n in ast.walk(s))
-    return not odd and all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return | ast.FunctionDef) or _copies(s) for s in statements)
+    return not odd and all(isinstance(s, ast.Assign | ast.AugAssign | ast.Return | ast.FunctionDef) or _changes(s) for s in statements)
 
 
-def _copies(statement: ast.stmt) -> bool:
-    """``x.copy_(...)``."""
+def _changes(statement: ast.stmt) -> bool:
+    """``x.copy_(...)``, and ``if bias is not None: x = x + bias``."""
+    if isinstance(statement, ast.If):
+        parts = [*statement.body, *statement.orelse]
+        return _asks_for_none(statement.test) and all(isinstance(s, ast.Assign | ast.AugAssign) or _changes(s) for s in parts)
     call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "copy_"
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _in_place(call.func.attr)
+
+
+def _asks_for_none(test: ast.expr) -> bool:
+    """Whether it is known while a forward is traced: whether something is there at all."""
+    one = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot)
+    return one and isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None  # type: ignore[attr-defined]
 
 
 def refuses(statement: ast.stmt) -> bool:
@@ -127,7 +136,7 @@ def refuses(statement: ast.stmt) -> bool:
 def _begin(found: BeforeAfter, given: list[str], loop: ast.For, sizes: set[str], lists: set[str]) -> None:
     first = next((at for at, s in enumerate(found.before) if not refuses(s)), len(found.before))
     checks, before = found.before[:first], found.before[first:]
-    kept = [s for s in before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes | lists]
+    kept = [s for s in before if isinstance(s, ast.Assign) and stored(s) and set(stored(s)) <= sizes | lists]
     work = [s for s in before if s not in kept]
     if not _plain(before) or not any(computes(s, sizes) for s in work):
         return
@@ -160,7 +169,7 @@ def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: 
     if any(names(s) & lists for s in after):
         return
     used = set().union(*(names(s) for s in after))
-    measured = [s for s in before if isinstance(s, ast.Assign) and set(stored(s)) <= sizes] if used & sizes else []
+    measured = [s for s in before if isinstance(s, ast.Assign) and stored(s) and set(stored(s)) <= sizes] if used & sizes else []
     if any(names(s) & set(stored(later)) for s in measured for later in before[before.index(s) + 1 :]):
         return  # the size would be read off another tensor
     body = [*measured, *after]
@@ -177,7 +186,8 @@ def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: 
 
 def _set_first(name: str, body: list[ast.stmt]) -> bool:
     for statement in body:
-        if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(statement)):
+        read = any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(statement))
+        if read or (isinstance(statement, ast.If) and name in stored(statement)):  # which may leave it as it is
             return False
         if name in stored(statement):
             return True

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
-from kernelllm.compiler.loops.unrolled_layers import layers_of, unroll
+from kernelllm.compiler.loops.unrolled_layers import layers_of, name_elements, unroll
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
@@ -57,6 +57,7 @@ def with_inlined_loop(problem: Problem) -> Problem:
     if not any(isinstance(n, ast.For) for n in ast.walk(forward)):
         return problem
     _without_lambdas(forward)
+    name_elements(forward)
     return _with(problem, tree)
 
 
@@ -149,11 +150,8 @@ class _Scope:
         above, _, attribute = owner.rpartition(".")
         holder = self._class_of(above) if above else ""
         made = _method(self.classes.get(holder), "__init__") if holder else None
-        found = {
-            ast.unparse(s.value.func)
-            for s in (made.body if made else ())
-            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call) and [ast.unparse(t) for t in s.targets] == [f"self.{attribute}"]
-        }
+        pairs = [pair for s in (made.body if made else ()) if isinstance(s, ast.Assign) for pair in _assigned(s)]
+        found = {ast.unparse(v.func) for t, v in pairs if isinstance(v, ast.Call) and ast.unparse(t) == f"self.{attribute}"}
         self.owners[owner] = next(iter(found & self.classes.keys()), "") if len(found) == 1 else ""
         return self.owners[owner]
 
@@ -163,6 +161,16 @@ class _Scope:
             return True
         inner = [self.called(_moved(call, called)) for s in called.function.body for call in _calls(s)] if depth else []
         return any(one is not None and self.loops(one, depth - 1) for one in inner)
+
+
+def _assigned(statement: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """What gets which value: ``self.a, self.b = A(), B()`` as two."""
+    target, value = statement.targets[0], statement.value
+    if len(statement.targets) > 1:
+        return []
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _calls(statement: ast.stmt) -> list[ast.Call]:

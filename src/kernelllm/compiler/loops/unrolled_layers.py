@@ -56,12 +56,12 @@ def unroll(forward: ast.FunctionDef, layers: Callable[[], dict[str, Any]], loops
         forward.body[at : at + 1] = [s for i in range(count) for s in _copy(statement, i)]
         done = True
     if done:
-        _name_elements(forward)
+        name_elements(forward)
     return done
 
 
-def _name_elements(forward: ast.FunctionDef) -> None:
-    """Lists that hold one thing of each layer become names for these, in place: ``finals.append(h)`` is ``finals_2 = h``."""
+def name_elements(forward: ast.FunctionDef) -> None:
+    """Lists that grow outside of loops become names for what they hold, in place: ``finals.append(h)`` is ``finals_2 = h``."""
     taken = names(forward)
     forward.body = [single for statement in forward.body for single in singles(statement)]
     for made in [s for s in forward.body if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) and not s.value.elts]:
@@ -116,4 +116,4 @@ def _copy(loop: ast.For, number: int) -> list[ast.stmt]:
     return [*first, *(named.visit(copy.deepcopy(s)) for s in loop.body)]
 
 
-__all__ = ["layers_of", "unroll"]
+__all__ = ["layers_of", "name_elements", "unroll"]
