@@ -340,7 +340,7 @@ def test_parts_that_each_have_a_matrix_of_one_stack_are_one_product(counts: str,
 
 def test_lengths_of_parts_are_read_at_once(quick: Judge) -> None:
     """Where the parts are not one product: a matrix is read twice, and one never."""
-    text = SPLIT.replace("COUNTS", COUNTS[1]).replace("MADE", PLAIN.replace("[place]", "[place // 2]"))
+    text = SPLIT.replace("COUNTS", COUNTS[0]).replace("MADE", PLAIN.replace("[place]", "[place // 2]"))
     (candidate,) = Compiler().write(problem(text), 1)
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message

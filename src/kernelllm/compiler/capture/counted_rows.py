@@ -56,7 +56,7 @@ class _CountedRows:
         for known, by, parts in self.splits:
             if known is tensor and by is counts:
                 return parts
-        self.splits.append((tensor, counts, tensor.split_with_sizes(lengths(tensor, counts))))
+        self.splits.append((tensor, counts, tensor.split_with_sizes(lengths(tensor, counts[:-1]))))
         return self.splits[-1][2]
 
 
@@ -71,12 +71,12 @@ _rests: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
 
 
 def lengths(tensor: Any, counts: list[Any], dim: int = 0) -> list[Any]:
-    """The lengths of all parts. That of the last is what the others leave: together they are known to be all."""
-    rest = tensor.shape[dim] - sum(counts[:-1])
+    """The lengths of all parts, given those of all but the last, which is what they leave: together they are known to be all."""
+    rest = tensor.shape[dim] - sum(counts)
     if isinstance(rest, torch.SymInt):
         torch._check(rest >= 0)
         _rests.setdefault(rest.node.shape_env, set()).add(rest.node.expr)
-    return [*counts[:-1], rest]
+    return [*counts, rest]
 
 
 def is_rest(env: Any, count: Any) -> bool:

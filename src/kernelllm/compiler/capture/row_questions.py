@@ -40,7 +40,7 @@ def split(_: Any, x: Any, sizes: Any, dim: int = 0) -> Any:
     """Numbers that were read off tensors and are the sizes of parts are numbers of rows."""
     if not any(isinstance(size, torch.Tensor) for size in sizes):
         return NotImplemented
-    counts = [counted_rows.number(size) if isinstance(size, torch.Tensor) else size for size in sizes]
+    counts = [counted_rows.number(size) if isinstance(size, torch.Tensor) else size for size in sizes[:-1]]
     return x.split_with_sizes(counted_rows.lengths(x, counts, dim), dim)
 
 
