@@ -422,3 +422,12 @@ def test_rows_between_sums_of_counts_that_numpy_has(quick: Judge) -> None:
     verdict = quick.judge(problem(BETWEEN), candidate)
     assert verdict.correct, verdict.message
     assert "FIXED_SIZES" not in candidate.source
+
+
+def test_rows_behind_the_last_count_are_left_out(quick: Judge) -> None:
+    head, tail = BETWEEN.split("        made = torch.cat(made)\n")
+    head = head.replace(".sum((0, 1)).cpu()", ".sum((0, 1))[:-1].cpu()")
+    text = f"{head}        return torch.cat(made).sum(0)\n{tail[tail.index('def get_inputs') :]}"
+    (candidate,) = Compiler().write(problem(text), 1)
+    verdict = quick.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message

@@ -1,6 +1,7 @@
 """Numbers of rows that the host reads off a vector as NumPy's (``counts.cpu().numpy()``), and what lies between their sums.
 
-``rows[start:end]``, where ``start`` and ``end`` are sums of such numbers, is a part of one split with the vector's elements as lengths.
+``rows[start:end]``, where ``start`` and ``end`` are sums of such numbers, is a part of one split with the vector's elements as lengths,
+and one part more behind them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _CountedRows:
         for known, by, parts in self.splits:
             if known is tensor and by is counts:
                 return parts
-        self.splits.append((tensor, counts, tensor.split_with_sizes(lengths(tensor, counts[:-1]))))
+        self.splits.append((tensor, counts, tensor.split_with_sizes(lengths(tensor, counts))))
         return self.splits[-1][2]
 
 
@@ -71,7 +72,8 @@ _rests: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
 
 
 def lengths(tensor: Any, counts: list[Any], dim: int = 0) -> list[Any]:
-    """The lengths of all parts, given those of all but the last, which is what they leave: together they are known to be all."""
+    """The lengths of all parts, given those of all but the last, which is what they leave: together they are known to be all.
+    (``split`` asks for lengths that are.)"""
     rest = tensor.shape[dim] - sum(counts)
     if isinstance(rest, torch.SymInt):
         torch._check(rest >= 0)
