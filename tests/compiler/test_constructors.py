@@ -8,6 +8,8 @@ from compiled import problem
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 from kernelllm.problems.instance import Instance
 
 SEVERAL_BASES = """
@@ -120,3 +122,32 @@ def test_numbers_that_the_constructor_reads_off_tensors_fix_its_sizes_and_no_oth
 def test_numbers_that_the_constructor_draws_are_refused() -> None:
     with pytest.raises(CaptureError, match="the constructor draws scale at random"):
         compiled(problem(READ.replace("RANDOM", "self.scale = torch.rand(3).tolist()[0]")), Options())
+
+
+NUMBERED = """
+class Gate(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        for i in range(2):
+            self.add_module(str(i), nn.Linear(width, width))
+    def forward(self, x): return getattr(self, "0")(x) * torch.sigmoid(getattr(self, "1")(x))
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.heads = nn.ModuleDict({str(i): nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width)) for i in (1, 3)})
+        self.scales = nn.ParameterDict({"7": nn.Parameter(torch.rand(width))})
+        self.gate = Gate(width)
+    def forward(self, x):
+        for i in (1, 3):
+            x = torch.relu(self.heads[str(i)](x)) * self.scales["7"]
+        return self.gate(x)
+batch, width = 24, 40
+def get_inputs(): return [torch.randn(batch, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+@pytest.mark.parametrize("options", [Options(), Options(fixed=True, mixed=True)], ids=["kernels", "mixed"])
+def test_layers_named_by_numbers_that_are_no_index(hybrid: Judge, options: Options) -> None:
+    verdict = hybrid.judge(problem(NUMBERED), Candidate(source=compiled(problem(NUMBERED), options)))
+    assert verdict.correct, verdict.message

@@ -65,3 +65,21 @@ def test_later_launches_of_a_tuned_kernel_are_those_of_the_interpreter(hybrid: J
     assert "Launcher\n@triton.autotune(" in text
     verdict = hybrid.judge(problem(TUNED), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+CACHE = """
+class Model(nn.Module):
+    def forward(self, positions, cache, k):
+        cache = cache.clone()
+        layer = cache[:, 0]
+        layer[torch.arange(len(k), device=k.device), :, positions] = k
+        return cache, layer.sum(-1)
+batch, heads, steps, width = 6, 2, 48, 32
+def get_inputs(): return [torch.randint(0, steps, (batch,)), torch.randn(batch, 2, heads, steps, width), torch.randn(batch, heads, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_copy_that_is_written_into_is_not_the_input(judge: Judge) -> None:
+    verdict = judge.judge(problem(CACHE), next(Compiler().write(problem(CACHE), 1)))
+    assert verdict.correct, verdict.message

@@ -114,6 +114,8 @@ class Captured:
     """Tensor attributes that the forward replaces: their new values follow the forward's results in the graph's outputs, in this order."""
     result_classes: dict[str, str] = field(default_factory=dict)
     """Name and definition of the classes in ``output``."""
+    digits: dict[str, str] = field(default_factory=dict)
+    """Members with a number for a name that are not reached by an index: ``self.heads[1]`` to how they are."""
     any_dtype: AnyDtype | None = None
     """What the forward does in half precision, where it computes the same there."""
     backward: Backward | None = None

@@ -103,7 +103,23 @@ def to_captured(
         plain_inputs={name: _described(value, env) for name, value in plain_inputs(built)},
         modes=dict(built.modes),
         autocasts=autocasts,
+        digits=_named_by_digits(built.model),
     )
+
+
+def _named_by_digits(model: torch.nn.Module) -> dict[str, str]:
+    """``self.layers[1]`` to how Python gets at it, for members with a number for a name in what takes no number as an index."""
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, torch.nn.ModuleList | torch.nn.ParameterList | torch.nn.Sequential):
+            continue
+        for name in filter(str.isdigit, (*module._modules, *module._parameters, *module._buffers)):
+            below = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"self.{path}" if path else "self")
+            if isinstance(module, torch.nn.ModuleDict | torch.nn.ParameterDict):
+                found[f"{below}[{name}]"] = f'{below}["{name}"]'
+            else:
+                found[f"{below}[{name}]"] = f'getattr({below}, "{name}")'
+    return found
 
 
 def _named_arguments(graph: torch.fx.GraphModule, leaves: list[Leaf]) -> dict[torch.fx.Node, Leaf]:

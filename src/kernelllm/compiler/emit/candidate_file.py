@@ -45,7 +45,8 @@ class CandidateFile(MainGraph):
             self.gradients.write()
         if self.fixed:
             self.fixed.write()
-        return self._file(self._forward())
+        text = self._file(self._forward())
+        return text if self.held() else state_paths.respelt(text, self.captured.digits)
 
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""

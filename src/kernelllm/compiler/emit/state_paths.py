@@ -1,4 +1,7 @@
-"""Parameters and buffers of layers below layers, looked up in little time: a network has many, and its kernels wait for none."""
+"""Layers, parameters and buffers below layers, as a file's text spells them.
+
+They are looked up in little time: a network has many, and its kernels wait for none.
+"""
 
 from __future__ import annotations
 
@@ -23,3 +26,10 @@ def looked_up(lines: Sequence[str], states: Iterable[tuple[str, str]]) -> list[s
         return list(lines)
     found = re.compile(rf"\b({'|'.join(map(re.escape, sorted(below, key=len, reverse=True)))})(?!\w)")
     return [found.sub(lambda m: f'{NAME}(self, "{below[m[1]][0]}", "{below[m[1]][2]}")', line) for line in lines]
+
+
+def respelt(text: str, names: dict[str, str]) -> str:
+    """The text with members that no index reaches (``Captured.digits``) as Python takes it; what is further below comes first."""
+    for name in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.]){re.escape(name)}", names[name].replace("\\", r"\\"), text)
+    return text

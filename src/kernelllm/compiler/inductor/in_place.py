@@ -8,6 +8,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+import torch
+from torch.fx.passes.reinplace import _is_view_op
+
 from kernelllm.compiler.capture.patching import patch
 
 _HANDS_ON = "kernelllm.torch_contiguous"
@@ -17,7 +20,15 @@ _HANDS_ON = "kernelllm.torch_contiguous"
 def allowed(stack: ExitStack) -> None:
     """Until ``stack`` closes, Inductor's kernels write in place wherever the memory is the graph's own."""
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from torch._inductor.fx_passes import post_grad
 
+    updated = post_grad.reinplace_inplaceable_ops
+
+    def of_shared_storages(updater: Any, graph: torch.fx.Graph) -> None:
+        share_storages(graph)
+        updated(updater, graph)
+
+    patch(stack, post_grad, "reinplace_inplaceable_ops", of_shared_storages)
     can_reuse = PythonWrapperCodegen.can_reuse
 
     def own(wrapper: Any, buffer: Any, by: Any = None) -> bool:
@@ -25,3 +36,19 @@ def allowed(stack: ExitStack) -> None:
         return not operator.startswith(_HANDS_ON) and can_reuse(wrapper, buffer, by)
 
     patch(stack, PythonWrapperCodegen, "can_reuse", own)
+
+
+def share_storages(graph: torch.fx.Graph) -> None:
+    """Give the values of views the storages of what they are views of, by which torch decides whether a write in place is seen elsewhere.
+
+    A view of a copy keeps the copy's storage where a pass has taken the copy out: torch 2.11 then wrote into the forward's input.
+    """
+    for node in graph.nodes:
+        if node.op != "call_function" or not _is_view_op(node.target) or not isinstance(node.args[0], torch.fx.Node):
+            continue
+        value, base = node.meta.get("val"), node.args[0].meta.get("val")
+        if not isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor):
+            continue
+        if value.untyped_storage()._cdata != base.untyped_storage()._cdata:
+            with torch.no_grad():
+                node.meta["val"] = base.as_strided(value.shape, value.stride(), value.storage_offset())
