@@ -228,6 +228,8 @@ INDUCTOR = (
            "KernelDefinitionLine;KernelCallLine;AllocateLine;FreeLine;FreeIfNotReusedLine;SymbolicCallArg;SymbolicCallArgLine;"
            "ExternKernelAllocLine;CommentLine;NullLine;EnterDeviceContextManagerLine;ExitDeviceContextManagerLine;LineContext", "called"),
     *_each("compiler/inductor/broadcasting.py", "a computed size may be 1", "torch._inductor.ir", "ExpandView.make_reindexer(self)"),
+    *_each("compiler/inductor/broadcasting.py", "a counted size fits what it was captured with", "torch._inductor.ir",
+           "ExpandView._normalize_size(x, new_size)"),
     *_each("compiler/inductor/in_place.py", "memory that an operator hands on is not written into", "torch._inductor.codegen.wrapper",
            "PythonWrapperCodegen.can_reuse(self, input_buffer, output_buffer)"),
     *_each("compiler/inductor/wrapper_lines.py", "a line of another kind is printed by itself", "torch._inductor.codegen.wrapper",

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import sympy
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 from kernelllm.compiler.capture.patching import patch
 
@@ -31,3 +32,21 @@ def of_computed_ones(stack: ExitStack) -> None:
         return lambda index: [sympy.S.Zero if single else at for single, at in zip(one, plain(index), strict=True)]
 
     patch(stack, ExpandView, "make_reindexer", reindexer)
+
+
+def of_counted_sizes(stack: ExitStack) -> None:
+    """Until ``stack`` closes, a size that the forward counts fits what it was held against when it was captured.
+
+    Newer releases of torch do so; 2.11 has no value for it, and calls it another size.
+    """
+    from torch._inductor.ir import ExpandView
+
+    normalized = ExpandView._normalize_size
+
+    def counted(x: Any, new_size: Sequence[Any]) -> Sequence[Any]:
+        old = [None] * (len(new_size) - len(x.get_size())) + list(x.get_size())
+        if not has_free_unbacked_symbols(list(x.get_size())) and not has_free_unbacked_symbols(list(new_size)):
+            return normalized(x, new_size)
+        return [kept if size == -1 else sympy.expand(size) for kept, size in zip(old, new_size, strict=True)]
+
+    patch(stack, ExpandView, "_normalize_size", staticmethod(counted))

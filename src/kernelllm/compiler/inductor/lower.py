@@ -230,7 +230,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
         for replace in (
-            size_extremes.replace, broadcasting.of_computed_ones, channels_last.wanted, in_place.allowed, tilings.remember, sorts.by_torch,
+            size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, channels_last.wanted, in_place.allowed,
+            tilings.remember, sorts.by_torch,
         ):  # fmt: skip
             replace(stack)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
