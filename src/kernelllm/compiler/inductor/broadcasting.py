@@ -41,7 +41,7 @@ def of_counted_sizes(stack: ExitStack) -> None:
     """
     from torch._inductor.ir import ExpandView
 
-    normalized = ExpandView._normalize_size
+    normalized: Callable[[Any, Sequence[Any]], Sequence[Any]] = ExpandView._normalize_size
 
     def counted(x: Any, new_size: Sequence[Any]) -> Sequence[Any]:
         old = [None] * (len(new_size) - len(x.get_size())) + list(x.get_size())
