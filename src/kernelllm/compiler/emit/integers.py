@@ -124,7 +124,9 @@ def _float_product(node: ast.expr) -> tuple[Any, Any, Any, Any] | None:
     """Arguments of :class:`FLOATFLOOR` for ``c * a`` and ``c * a / b``; None for anything else, and where the product is exact."""
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right) if (product := _float_product(left)) is not None:
-            return (*product[:3], product[3] * to_sympy(right))
+            return (*product[:3], product[3] * _whole(right))
+        case ast.BinOp(left=minus, op=ast.Mult(), right=positive) if ast.unparse(minus) == "-1":
+            return _float_product(ast.UnaryOp(ast.USub(), positive))
         case ast.BinOp(left=ast.UnaryOp(op=ast.USub(), operand=number), op=ast.Mult(), right=size):
             return _float_product(ast.UnaryOp(ast.USub(), ast.BinOp(number, ast.Mult(), size)))
         case ast.BinOp(left=ast.Constant(value=float() as value), op=ast.Mult(), right=size) if not _is_short(value):
@@ -134,9 +136,12 @@ def _float_product(node: ast.expr) -> tuple[Any, Any, Any, Any] | None:
             return (*product[:2], product[2] * to_sympy(right), product[3])
         case ast.UnaryOp(op=ast.USub(), operand=positive) if (product := _float_product(positive)) is not None:
             return (-product[0], *product[1:])
-        case ast.BinOp(left=minus, op=ast.Mult(), right=positive) if ast.unparse(minus) == "-1":
-            return _float_product(ast.UnaryOp(ast.USub(), positive))
     return None
+
+
+def _whole(node: ast.expr) -> Any:
+    """As :func:`to_sympy`; whole numbers may be written as floats."""
+    return sympy.Integer(int(node.value)) if isinstance(node, ast.Constant) and str(node.value).endswith(".0") else to_sympy(node)
 
 
 def _is_short(value: float) -> bool:
