@@ -141,7 +141,9 @@ def _float_product(node: ast.expr) -> tuple[Any, Any, Any, Any] | None:
 
 def _whole(node: ast.expr) -> Any:
     """As :func:`to_sympy`; whole numbers may be written as floats."""
-    return sympy.Integer(int(node.value)) if isinstance(node, ast.Constant) and str(node.value).endswith(".0") else to_sympy(node)
+    if isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value.is_integer():
+        return sympy.Integer(int(node.value))
+    return to_sympy(node)
 
 
 def _is_short(value: float) -> bool:
