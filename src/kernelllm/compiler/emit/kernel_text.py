@@ -174,14 +174,31 @@ def _stored_too(cleaned: Cleaned, half: set[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     used, bound, only_stored = all_reads(cleaned.body), bindings(cleaned.body), Counter[str]()
+    apart = _converted_copies(cleaned.kernel.function.body)
     for statement in every(cleaned.body):
         match statement:
             case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=value), *_])) if name_of(func) == "tl.store":
                 only_stored[value] += 1
                 pointer = next(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
-                if pointer in half and cleaned.facts.types.get(value) == "fp32":
+                if pointer in half and cleaned.facts.types.get(value) == "fp32" and pointer not in apart:
                     found[value] = pointer
     return {value: pointer for value, pointer in found.items() if used[value] > only_stored[value] and bound[value] == 1}
+
+
+def _converted_copies(body: list[ast.stmt]) -> set[str]:
+    """Pointers to which a kernel of Inductor's stores what the module itself converts (``y.half()``), of values that it reads besides.
+
+    In the kernel the copy is ``tmp2 = tmp1.to(tl.float32)``. ``tmp1`` keeps its precision.
+    """
+    used, copies, found = all_reads(body), dict[str, str](), set[str]()
+    for statement in every(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=copy)], value=ast.Call(func=ast.Attribute(ast.Name(id=value), "to"))):
+                copies[copy] = value
+            case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=stored), *_])) if name_of(func) == "tl.store":
+                if stored in copies and used[copies[stored]] > 1:
+                    found.add(next(n.id for n in ast.walk(target) if isinstance(n, ast.Name)))
+    return found
 
 
 class _InFloat32(ast.NodeTransformer):

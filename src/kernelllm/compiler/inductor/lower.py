@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.torch_version import TorchVersion
 
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import constants, depthwise, derived_sizes, faster_templates, size_conditions
@@ -378,7 +379,9 @@ def rewritten(captured: Captured, options: Options) -> None:
     output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
     with ExitStack() as stack:
         patch(stack, torch.cuda, "is_available", lambda: False)  # patterns are told by examples, which torch would put on a GPU
-        stack.enter_context(config.patch(shape_padding=False, fallback_random=True))
+        # torch 2.11 and 2.12 make whole numbers of floats that are scattered
+        kept = TorchVersion(torch.__version__) >= (2, 13)
+        stack.enter_context(config.patch(shape_padding=False, fallback_random=True, optimize_scatter_upon_const_tensor=kept))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
         joint_graph_passes(graph)
     if options.mixed:

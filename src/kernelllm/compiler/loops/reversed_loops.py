@@ -29,6 +29,8 @@ def with_plain_order(over: Any) -> tuple[Any, bool]:
         first = over.args[0]
         if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub) and ast.unparse(first.right) == "1":
             return ast.Call(over.func, [first.left], []), True
+    if is_call(over, "range") and len(over.args) == 2 and ast.unparse(over.args[0]) == "0":
+        return ast.Call(over.func, over.args[1:], []), False
     return over, False
 
 
