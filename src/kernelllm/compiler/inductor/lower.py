@@ -380,7 +380,7 @@ def rewritten(captured: Captured, options: Options) -> None:
     with ExitStack() as stack:
         patch(stack, torch.cuda, "is_available", lambda: False)  # patterns are told by examples, which torch would put on a GPU
         # torch 2.11 and 2.12 make whole numbers of floats that are scattered
-        kept = TorchVersion(torch.__version__) >= (2, 13)
+        kept = TorchVersion(torch.__version__) >= "2.13"
         stack.enter_context(config.patch(shape_padding=False, fallback_random=True, optimize_scatter_upon_const_tensor=kept))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
         joint_graph_passes(graph)

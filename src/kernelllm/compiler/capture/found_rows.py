@@ -1,0 +1,264 @@
+"""Experts that each look for their rows, as one product of all chosen rows.
+
+    for e in range(experts):                          order = chosen.flatten().argsort()
+        token, slot = torch.where(chosen == e)   ->   token, slot = order // slots, order % slots
+        y.index_add_(0, token, expert[e](x[token]))   y.index_add_(0, token, grouped(x[token], experts, ends))
+
+The host waits for the length of what is found, for each expert again. Where every row has chosen among these experts alone, all that is
+found are the choices, sorted by expert: their number is known.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.alike_parts import AlikeParts, AllRows, hint, replace
+from kernelllm.compiler.capture.graph_editor import CONVERT, Editor
+from kernelllm.compiler.options import Options
+
+aten = torch.ops.aten
+_UNCHANGED = (aten.alias.default, aten.clone.default, CONVERT)
+_PLACED = (*_UNCHANGED, aten.view.default, aten.permute.default, aten.unsqueeze.default, aten.slice.Tensor, aten.transpose.int)
+_OF_ROWS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
+_ADDS = aten.index_add.default
+
+
+def join(graph: GraphModule, options: Options) -> None:
+    """Rewrite, in place, all experts that do so."""
+    if not any(n.target is aten.nonzero.default for n in graph.graph.nodes):
+        return
+    graph.graph.eliminate_dead_code()
+    _merge_views(graph)
+    for found in list(_found(graph)):
+        if found.distinct:
+            _as_additions(found)
+        first = found.searches[0]
+        parts = AlikeParts({first: found.searches}, _puts, found.by_rows)
+        if parts.followed() and not parts.long(found.count()):
+            _write(graph, found, parts, options)
+
+
+def _merge_views(graph: GraphModule) -> None:
+    """One view of what all experts read, where each has taken its own."""
+    seen: dict[str, Node] = {}
+    for node in list(graph.graph.nodes):
+        if node.op == "call_function" and (getattr(node.target, "is_view", False) or node.target is CONVERT):
+            first = seen.setdefault(f"{node.target} {node.args} {node.kwargs}", node)
+            if first is not node:
+                node.replace_all_uses_with(first)
+                graph.graph.erase_node(node)
+
+
+@dataclass
+class _Found:
+    """Searches for each of the numbers that a tensor has, from 0 on."""
+
+    searches: list[Node]
+    chosen: Node
+    """The tensor of integers."""
+    order: list[int]
+    """Its dimensions in the order in which they are searched."""
+    distinct: bool
+    """Whether no row of it has a number twice."""
+
+    def count(self) -> int:
+        total = 1
+        for size in self.chosen.meta["val"].shape:
+            total *= hint(size)
+        return total
+
+    def by_rows(self, parts: AlikeParts, node: Node) -> bool:
+        """Whether an operator takes coordinates off what was found, rows at them, or computes each row by itself."""
+        source: Any = node.args[0]
+        if source is next(iter(parts.same)):
+            return self.coordinate(node) is not None or (node.target is aten.unbind.int and node.args[1:] in ((1,), (-1,)))
+        if node.target is aten.index.Tensor:
+            indices: Any = node.args[1]
+            return source not in parts.same and all(i in parts.same and i.meta["val"].dim() == 1 for i in indices)
+        dims: Any = (*node.args[1:], None)[0]
+        if node.target is aten.unsqueeze.default:
+            return bool(dims != 0 and dims != -1 - source.meta["val"].dim())
+        depth = source.meta["val"].dim() if isinstance(source, Node) and isinstance(source.meta.get("val"), torch.Tensor) else 0
+        return node.target in _OF_ROWS and isinstance(dims, list | tuple) and bool(dims) and all(d % depth for d in dims)
+
+    def coordinate(self, node: Node) -> int | None:
+        """Which coordinate of what was found a node is."""
+        source: Any = node.args[0]
+        if node.target is operator.getitem and source.target is aten.unbind.int and source.args[0] in self.searches:
+            return int(node.args[1])
+        if source not in self.searches:
+            return None
+        if node.target is aten.select.int and node.args[1] in (1, -1):
+            return int(node.args[2])
+        flat = node.target in (aten.view.default, aten.squeeze.dim, aten.squeeze.dims) and len(self.order) == 1
+        return 0 if flat and node.meta["val"].dim() == 1 else None
+
+
+def _found(graph: GraphModule) -> Iterator[_Found]:
+    groups: dict[tuple[Node, tuple[int, ...]], dict[int, Node]] = {}
+    number: Any
+    for node in graph.graph.nodes:
+        if node.target is not aten.nonzero.default:
+            continue
+        mask = _without(node.args[0], _UNCHANGED)
+        if mask.target is aten.eq.Scalar:
+            chosen, number, order = mask.args[0], mask.args[1], tuple(range(mask.meta["val"].dim()))
+        elif mask.target is aten.select.int and (of := _of_one_hot(mask)) is not None:
+            (chosen, order), number = of, mask.args[2]
+        else:
+            continue
+        groups.setdefault((chosen, order), {})[number] = node
+    for (chosen, order), by_number in groups.items():
+        count = len(by_number)
+        if count > 1 and by_number.keys() == set(range(count)) and (picked := _picked(chosen, count)) is not None:
+            yield _Found([by_number[i] for i in range(count)], chosen, list(order), picked and len(order) == 2)
+
+
+def _without(node: Any, targets: tuple[Any, ...]) -> Any:
+    while isinstance(node, Node) and node.target in targets:
+        node = node.args[0]
+    return node
+
+
+def _of_one_hot(mask: Node) -> tuple[Node, tuple[int, ...]] | None:
+    """The tensor of which ``mask`` is an element of the one-hot form, and the order of its dimensions there."""
+    source: Any = mask.args[0]
+    dim: Any = mask.args[1]
+    places = list(range(source.meta["val"].dim()))
+    while isinstance(source, Node) and source.target in (*_UNCHANGED, aten.permute.default):
+        if source.target is aten.permute.default:
+            turned: Any = source.args[1]
+            places = [turned[p] % len(places) for p in places]
+        source = source.args[0]
+    last = len(places) - 1
+    if places[dim] != last:
+        return None
+    order = tuple(p for p in places if p != last)
+    if source.target is aten.eq.Tensor:
+        spread, numbers = source.args
+        if getattr(numbers, "target", None) is not torch.ops.prims.iota.default or numbers.kwargs.get("start") != 0:
+            return None
+    elif source.target is aten.scatter.value and source.args[1] in (-1, last) and source.args[3] == 1:
+        zeros, spread = source.args[0], source.args[2]
+        if zeros.target is not aten.full.default or zeros.args[1] != 0:
+            return None
+    else:
+        return None
+    ends = spread.target is aten.unsqueeze.default and spread.args[1] in (-1, last)
+    return (spread.args[0], order) if ends else None
+
+
+def _picked(chosen: Node, count: int) -> bool | None:
+    """Whether the numbers are those of the largest among ``count`` (and then all of a row differ); None where they may be others."""
+    source = _without(chosen, _PLACED)
+    if source.target is not operator.getitem or source.args[1] != 1:
+        return None
+    top: Any = source.args[0]
+    if top.target is not aten.topk.default:
+        return None
+    among: Any = top.args[0]
+    dim = top.args[2] if len(top.args) > 2 else -1
+    value = among.meta["val"]
+    if value.shape[dim] != count:
+        return None
+    return _without(chosen, _UNCHANGED) is source and value.dim() == 2 and dim % 2 == 1
+
+
+def _as_additions(found: _Found) -> None:
+    """``y[token] += rows`` of tokens that differ adds as ``index_add`` does."""
+    graph = found.searches[0].graph
+    tokens = {
+        u
+        for search in found.searches
+        for node in (search, *search.users)
+        for u in node.users
+        if (place := found.coordinate(u)) is not None and found.order[place] == 0
+    }
+    for put in [n for n in graph.nodes if n.target is aten.index_put.default]:
+        into, at, value, *adds = put.args
+        if len(at) != 1 or at[0] not in tokens or value.meta["val"].dtype != into.meta["val"].dtype:
+            continue
+        if not (adds and adds[0]):
+            parts = value.args if value.target is aten.add.Tensor and not value.kwargs else ()
+            read = [p for p in parts if isinstance(p, Node) and p.target is aten.index.Tensor and list(p.args) == [into, list(at)]]
+            others = [p for p in parts if p not in read]
+            if len(read) != 1 or len(others) != 1 or not isinstance(others[0], Node) or len(value.users) != 1:
+                continue
+            value = others[0]
+        if value.meta["val"].dtype != into.meta["val"].dtype or value.meta["val"].dim() != into.meta["val"].dim():
+            continue
+        with graph.inserting_before(put):
+            added = graph.call_function(_ADDS, (into, 0, at[0], value))
+        added.meta = dict(put.meta)
+        put.replace_all_uses_with(added)
+        graph.erase_node(put)
+    graph.eliminate_dead_code()
+
+
+def _puts(parts: AlikeParts, node: Node) -> bool:
+    return _last_addition(parts, node) is not None
+
+
+def _last_addition(parts: AlikeParts, node: Node) -> Node | None:
+    """The last addition of the parts' results, where ``node`` is the first and nothing reads what is between."""
+    if node.target is not _ADDS or node.args[1] != 0 or node.kwargs or node.args[0] in parts.same:
+        return None
+    at, value = node.args[2:4]
+    if at not in parts.same or value not in parts.same:
+        return None
+    for place in range(1, len(parts.same[at])):
+        wanted = (node, 0, parts.same[at][place], parts.same[value][place])
+        behind = list(node.users)
+        if len(behind) != 1 or behind[0].target is not _ADDS or behind[0].args != wanted or behind[0].kwargs:
+            return None
+        node = behind[0]
+    return node
+
+
+def _write(graph: GraphModule, found: _Found, parts: AlikeParts, options: Options) -> None:
+    """The one addition of all rows."""
+    first = next(u for node in parts.same for u in node.users if _puts(parts, u))
+    last = _last_addition(parts, first)
+    assert last is not None
+    into, _, at, value = first.args
+    with graph.graph.inserting_before(last):
+        edit = Editor(graph, last, template_ops.register(), options)
+        turned = edit.call(aten.permute.default, found.chosen, found.order)
+        dense = edit.call(aten.clone.default, turned, memory_format=torch.contiguous_format)
+        flat = edit.call(aten.view.default, dense, [-1])
+        ordered = edit.call(aten.sort.stable, flat, stable=True, dim=0, descending=False)
+        order = edit.call(operator.getitem, ordered, 1)
+        how = {"dtype": torch.int64, "device": flat.meta["val"].device, "requires_grad": False}
+        numbers = edit.call(torch.ops.prims.iota.default, len(found.searches), start=0, step=1, **how)
+        before = edit.call(aten.le.Tensor, edit.call(aten.unsqueeze.default, flat, 1), numbers)
+        ends = edit.call(CONVERT, edit.call(aten.sum.dim_IntList, before, [0]), torch.int32)
+        made = _coordinates(edit, found, parts, turned, order)
+        made = AllRows(edit, parts, made, ends, edit.size(flat, 0)).of_all()
+        added = edit.call(_ADDS, into, 0, made[at], made[value])
+    replace(graph, last, added)
+
+
+def _coordinates(edit: Editor, found: _Found, parts: AlikeParts, turned: Node, order: Node) -> dict[Node, Node]:
+    """What the first search and its coordinates are of all that is found."""
+    made: dict[Node, Node] = {}
+    left = order
+    places: dict[int, Node] = {}
+    for dim in reversed(range(1, len(found.order))):
+        size = edit.size(turned, dim)
+        places[dim] = edit.call(aten.remainder.Scalar, left, size)
+        left = edit.call(aten.div.Tensor_mode, left, size, rounding_mode="floor")
+    places[0] = left
+    for node in parts.same:
+        place = found.coordinate(node)
+        if place is not None:
+            made[node] = places[place]
+        elif node in found.searches or node.target is aten.unbind.int:
+            made[node] = order  # read through its coordinates alone
+    return made
