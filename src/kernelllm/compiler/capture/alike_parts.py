@@ -206,7 +206,8 @@ class AllRows:
         if own.stack is not None:
             return own.stack
         if own not in self._stacks:
-            self._stacks[own] = self._edit.call(aten.stack.default, list(own.members))
+            each = [self._edit.call(aten.unsqueeze.default, member, 0) for member in own.members]
+            self._stacks[own] = self._edit.call(aten.cat.default, each)
         return self._stacks[own]
 
     def _operand(self, operand: Node) -> Node:

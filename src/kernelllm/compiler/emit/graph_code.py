@@ -121,8 +121,14 @@ class GraphCode:
         sources = [self.host.paths[s] for s in self.prepared.sources]
         lines: list[str] = []
         for item in self.program.items:
-            if id(item) in self.prepared.steps and isinstance(item, Allocate | Launch):
-                lines += [self._allocated(item, sources[0], exact, [])] if isinstance(item, Allocate) else launching.lines(item)
+            if id(item) not in self.prepared.steps:
+                continue
+            if isinstance(item, Allocate):
+                lines.append(self._allocated(item, sources[0], exact, []))
+            elif isinstance(item, Launch):
+                lines += launching.lines(item)
+            elif isinstance(item, Assign):
+                lines += self.host.assigned(item)
         results = [self.host.paths[b] for b in self.prepared.wanted()]
         members = {word for s in self.captured.graph_inputs for word in s.name.split(".")}
         name, kept = (fresh_name(wish, members) for wish in ("prepared", "made_of"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.host_steps import HostProgram
-from kernelllm.compiler.inductor.wrapper_lines import Allocate, Free, HostStep, Launch
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch
 
 STATE = '''
 def state_of(tensors):
@@ -46,44 +47,64 @@ class Prepared:
         self.buffers: dict[str, None] = {}
         """Buffers that they fill, in order."""
         self.steps: set[int] = set()
+        self._parts = {i.target: whole for i in program.items if isinstance(i, Assign) and (whole := _whole(i)) is not None}
+        """Parts of buffers, to what they are parts of."""
         written: dict[str, list[Launch]] = {}
         launches = [i for i in program.items if isinstance(i, Launch)]
         for launch in launches:
             for name in self._writes(launch):
                 written.setdefault(name, []).append(launch)
         made = {i.target for i in program.items if isinstance(i, Allocate)}
-        made -= {program.base(n.id) for e in program.result for n in ast.walk(e) if isinstance(n, ast.Name)}  # the caller may write there
+        made -= {self._base(name) for e in program.result for name in names(e)}  # the caller may write there
         for launch in launches:
             writes, reads = self._writes(launch), self._reads(launch)
             known = all(r in parameters or r in self.buffers for r in reads) and reads
-            if known and all(w in made and written[w] == [launch] for w in writes):
+            if known and all(w in made and (written[w] == [launch] or self._put_together(written[w], parameters)) for w in writes):
                 self.steps.add(id(launch))
                 self.sources.update(dict.fromkeys(r for r in reads if r in parameters))
                 self.buffers.update(dict.fromkeys(writes))
         self.steps |= {id(i) for i in program.items if isinstance(i, Allocate) and i.target in self.buffers}
+        self._single = {buffer for buffer in self.buffers if len(written[buffer]) == 1}
+        parts = [i for i in program.items if isinstance(i, Assign) and self._base(i.target) in self.buffers]
+        own = {name for i in launches if id(i) in self.steps for v in i.arguments.values() for name in names(v)}
+        self.steps |= {id(i) for i in parts if i.target in own}
+        others = [i for i in program.items if id(i) not in self.steps and not isinstance(i, Free)]
+        read = {name for i in others for v in _values(i) for name in names(v)} | {name for e in program.result for name in names(e)}
+        self._shared = {id(i) for i in parts if i.target in read}
+        """Parts of prepared buffers that forward names as well."""
+
+    def _put_together(self, launches: list[Launch], parameters: Collection[str]) -> bool:
+        """Whether a buffer's parts are all made of parameters."""
+        return all(self._reads(launch) and self._reads(launch) <= set(parameters) for launch in launches)
+
+    def _base(self, name: str) -> str:
+        """The buffer that a name stands for, or is a part of."""
+        name = self.program.base(name)
+        while name in self._parts:
+            name = self.program.base(self._parts[name])
+        return name
 
     def copies(self) -> dict[str, str]:
         """Buffers that are one parameter in another form, with that parameter."""
         launches = [i for i in self.program.items if id(i) in self.steps and isinstance(i, Launch)]
         pairs = [(self._writes(launch), self._reads(launch) & self.sources.keys()) for launch in launches]
-        return {next(iter(w)): next(iter(r)) for w, r in pairs if len(w) == len(r) == 1}
+        return {next(iter(w)): next(iter(r)) for w, r in pairs if len(w) == len(r) == 1 and w <= self._single}
 
     def wanted(self) -> list[str]:
         """The buffers that other steps read."""
         used: set[str] = set()
         for step in self.program.items:
-            if id(step) not in self.steps and not isinstance(step, Free):
-                nodes = list(step.arguments.values()) if isinstance(step, Launch) else [getattr(step, "value", None)]
-                used |= {self.program.base(n.id) for node in nodes if node for n in ast.walk(node) if isinstance(n, ast.Name)}
-        used |= {self.program.base(n.id) for e in self.program.result for n in ast.walk(e) if isinstance(n, ast.Name)}
+            if (id(step) not in self.steps or id(step) in self._shared) and not isinstance(step, Free):
+                used |= {self._base(name) for value in _values(step) for name in names(value)}
+        used |= {self._base(name) for e in self.program.result for name in names(e)}
         return [b for b in self.buffers if b in used]
 
     def split(self, step: HostStep) -> HostStep | None:
         """A step of forward without what is prepared; None where nothing of it is left."""
         if isinstance(step, Free):
-            left = [t for t in step.targets if self.program.base(t) not in self.buffers]
+            left = [t for t in step.targets if self._base(t) not in self.buffers]
             return Free(left) if left else None
-        return None if id(step) in self.steps else step
+        return None if id(step) in self.steps and id(step) not in self._shared else step
 
     def _reads(self, launch: Launch) -> set[str]:
         return {n for p, v in launch.arguments.items() if p.startswith("in_") for n in self._names(v)}
@@ -92,7 +113,25 @@ class Prepared:
         return {n for p, v in launch.arguments.items() if p.startswith(("out_ptr", "in_out_ptr")) for n in self._names(v)}
 
     def _names(self, value: ast.expr) -> list[str]:
-        return [self.program.base(n.id) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id != "reinterpret_tensor"]
+        return [self._base(name) for name in names(value) if name != "reinterpret_tensor"]
+
+
+def names(value: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+
+
+def _values(step: HostStep) -> list[ast.expr]:
+    """What a step reads or writes."""
+    values = list(step.arguments.values()) if isinstance(step, Launch) else [getattr(step, "value", None)]
+    return [value for value in values if value is not None]
+
+
+def _whole(step: Assign) -> str | None:
+    """The buffer of which the step names a part."""
+    call = step.value
+    if isinstance(call, ast.Call) and name_of(call.func) == "reinterpret_tensor" and isinstance(call.args[0], ast.Name):
+        return call.args[0].id
+    return None
 
 
 def method(name: str, kept: str, sources: list[str], lines: list[str], results: list[str], *, below: bool) -> list[str]:
