@@ -26,16 +26,22 @@ def join(graph: GraphModule, options: Options) -> None:
     """Rewrite, in place, all that is such a computation. Gradients and files to learn from keep the parts."""
     if options.backward or options.short:
         return
-    for split in [n for n in graph.graph.nodes if n.target is aten.split_with_sizes.default]:
+    splits = [n for n in graph.graph.nodes if n.target is aten.split_with_sizes.default]
+    if splits:
+        graph.graph.eliminate_dead_code()
+    for split in splits:
         counts = _counts(split)
-        parts = _parts(split) if counts is not None else None
+        parts = _parts(split, counts.meta["val"].shape[0]) if counts is not None else None
         if counts is not None and parts is not None:
             _write(graph, split, parts, counts, options)
     found_rows.join(graph, options)
 
 
 def _counts(split: Node) -> Node | None:
-    """The vector of integers whose elements, in order, are the lengths of all parts; None for other splits."""
+    """The vector of integers whose elements, in order, are the lengths of all parts; None for other splits.
+
+    It may lack the last part, of the rows that the others leave.
+    """
     lengths: Any = split.args[1]
     if dim_of(split) != 0 or not all(isinstance(n, Node) for n in lengths):
         return None
@@ -46,18 +52,36 @@ def _counts(split: Node) -> Node | None:
     left = rows.meta["val"].shape[0] - sum(n.meta["val"] for n in read)
     vector = stack_of([n.args[0] for n in read])
     value = vector.meta["val"] if vector is not None and rest.meta["val"].node.expr == left.node.expr else None
-    return vector if value is not None and value.dim() == 1 and not value.is_floating_point() and value.shape[0] == len(lengths) else None
+    if value is None or value.dim() != 1 or value.is_floating_point():
+        return None
+    return vector if value.shape[0] in (len(lengths), len(read)) else None
 
 
-def _parts(split: Node) -> AlikeParts | None:
-    """None where the parts are not all treated alike, or not all of them are joined again, in order."""
+def _parts(split: Node, count: int) -> AlikeParts | None:
+    """None where the ``count`` parts are not all treated alike, or not all of them are joined again, in order."""
     by_place: dict[Any, Node] = {user.args[1]: user for user in split.users if user.target is operator.getitem}
     lengths: Any = split.args[1]
-    if len(split.users) != len(lengths) or by_place.keys() != set(range(len(lengths))):
+    if len(split.users) != count or by_place.keys() != set(range(count)):
         return None
-    parts = AlikeParts({by_place[0]: [by_place[i] for i in range(len(lengths))]}, _joins)
+    parts = AlikeParts({by_place[0]: [by_place[i] for i in range(count)]}, _joins)
     rows: Any = split.args[0]
-    return parts if parts.followed() and not parts.long(hint(rows.meta["val"].shape[0])) else None
+    total = rows.meta["val"].shape[0]
+    if not parts.followed() or parts.long(hint(total)):
+        return None
+    return parts if count == len(lengths) or _all_placed(_joined(parts), total) else None
+
+
+def _joined(parts: AlikeParts) -> Node:
+    return next(u for nodes in parts.same for u in nodes.users if _joins(parts, u))
+
+
+def _all_placed(joined: Node, total: Any) -> bool:
+    """Whether as many places are given for what is joined, ``new[order] = joined``: then no rows are left for a last part."""
+    for put in [u for u in joined.users if u.target is aten.index_put.default and u.args[2] is joined]:
+        at: Any = put.args[1]
+        if len(at) == 1 and str(at[0].meta["val"].shape[0]) == str(total):
+            return True
+    return False
 
 
 def _joins(parts: AlikeParts, node: Node) -> bool:
@@ -72,7 +96,7 @@ def _write(graph: GraphModule, split: Node, parts: AlikeParts, counts: Node, opt
     """What the parts are joined to, made of all rows."""
     rows: Any = split.args[0]
     first = next(iter(parts.same))
-    joined = next(u for nodes in parts.same for u in nodes.users if _joins(parts, u))
+    joined = _joined(parts)
     pieces: Any = joined.args[0]
     with graph.graph.inserting_before(joined):
         edit = Editor(graph, joined, template_ops.register(), options)
