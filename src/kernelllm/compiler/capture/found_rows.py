@@ -26,7 +26,7 @@ from kernelllm.compiler.options import Options
 aten = torch.ops.aten
 _UNCHANGED = (aten.alias.default, aten.clone.default, CONVERT)
 _PLACED = (*_UNCHANGED, aten.view.default, aten.permute.default, aten.unsqueeze.default, aten.slice.Tensor, aten.transpose.int)
-_OF_ROWS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
+_OF_ROWS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default, aten.var_mean.correction, aten.var.correction)
 _ADDS = aten.index_add.default
 
 
