@@ -34,7 +34,8 @@ def get_inputs(): return [torch.randn(batch, 16)]
 def get_init_inputs(): return [16, 4]
 """
 TOP = "self.gate(x).softmax(-1).topk(2, -1)"
-MASK, EQUAL = "place, token = torch.where(F.one_hot(chosen, self.count).permute(2, 1, 0)[expert])", "token, place = torch.where(chosen == expert)"
+MASK = "place, token = torch.where(F.one_hot(chosen, self.count).permute(2, 1, 0)[expert])"
+EQUAL = "token, place = torch.where(chosen == expert)"
 STACKED = "out.index_add_(0, token, torch.tanh(x[token] @ self.weight[expert]) * score[token, place, None])"
 LAYERS = "out[token] += self.experts[expert](x[token]) * score[token, place, None]"
 ROWS = "token, place = (chosen == expert).nonzero(as_tuple=True)"
