@@ -48,3 +48,10 @@ def test_tf32_is_as_torch_allows_it(conv: str, tmp_path: Path) -> None:
     rounded, exact = map(float, interpreted.run(RUN, str(path)).split())
     assert 1e-5 < rounded < 2e-3
     assert exact < 2e-6
+
+
+def test_few_products_are_not_rounded(tmp_path: Path) -> None:
+    """Nor does cuDNN round them."""
+    path = tmp_path / "candidate.py"
+    path.write_text(compiled(problem(MODEL.replace("CONV", "nn.Conv2d(channels, out, 1)")), Options()), encoding="utf-8")
+    assert all(float(error) < 2e-6 for error in interpreted.run(RUN, str(path)).split())

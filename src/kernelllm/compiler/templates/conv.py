@@ -224,6 +224,8 @@ def conv_direct(x, weight, bias, parts, start, stride, dilation, up, precision, 
         block_k = min(32, max(16, triton.next_power_of_2(c * math.prod(most))))
         while block_m * block_n > 64 * 64 and grid(block_m, block_n) < 132:
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
+    if c * math.prod(taps) <= 16:  # of so few products cuDNN rounds nothing
+        precision = "tf32x3" if precision == "tf32" else precision
     conv_direct_kernel[(grid(block_m, block_n),)](
         x, weight, bias if bias is not None else x, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *up,
         *common, *inverse, *x.stride(), *weight.stride(), *parts.stride(), bias is not None, precision, acc, inside, points, has_up, dense,
