@@ -13,6 +13,8 @@ from compiled import problem
 from kernelllm.compiler.capture.half_precision import any_dtype
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -157,3 +159,19 @@ def test_few_sizes_that_vary_are_looked_at_by_triton() -> None:
     blocks = re.findall(r"=max\((\d+), 1 << \(", source)
     assert "1024" in blocks
     assert len(blocks) == source.count(".bit_length()")
+
+
+COPIED = """
+class Model(nn.Module):
+    def forward(self, x):
+        y = torch.sin(x) * 2
+        return y, y.to(torch.bfloat16), y + 3
+batch = 24
+def get_inputs(): return [torch.randn(batch, 40)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_copy_in_half_precision_does_not_round_its_original(judge: Judge) -> None:
+    verdict = judge.judge(problem(COPIED), Candidate(source=compiled(problem(COPIED), Options())))
+    assert verdict.correct, verdict.message
