@@ -38,6 +38,7 @@ MASK = "place, token = torch.where(F.one_hot(chosen, self.count).permute(2, 1, 0
 EQUAL = "token, place = torch.where(chosen == expert)"
 STACKED = "out.index_add_(0, token, torch.tanh(x[token] @ self.weight[expert]) * score[token, place, None])"
 LAYERS = "out[token] += self.experts[expert](x[token]) * score[token, place, None]"
+MIXTRAL = "out.index_add_(0, token, self.experts[expert](x[None, token].reshape(-1, x.shape[1])) * score[token, place, None])"
 ROWS = "token, place = (chosen == expert).nonzero(as_tuple=True)"
 
 
@@ -46,7 +47,7 @@ def _written(choice: str, found: str, added: str) -> str:
 
 
 @pytest.mark.parametrize("found", [MASK, EQUAL, ROWS], ids=["one_hot", "equal", "nonzero"])
-@pytest.mark.parametrize(("added", "products"), [(STACKED, 1), (LAYERS, 2)], ids=["stack", "layers"])
+@pytest.mark.parametrize(("added", "products"), [(STACKED, 1), (LAYERS, 2), (MIXTRAL, 2)], ids=["stack", "layers", "mixtral"])
 def test_experts_that_look_for_their_rows_are_one_product(found: str, added: str, products: int, quick: Judge) -> None:
     text = _written(TOP, found, added)
     (candidate,) = Compiler().write(problem(text), 1)
@@ -54,6 +55,15 @@ def test_experts_that_look_for_their_rows_are_one_product(found: str, added: str
     assert verdict.correct, verdict.message
     assert candidate.source.count("= grouped_matmul(") == products
     assert "nonzero(" not in candidate.source
+
+
+def test_experts_of_which_each_token_has_one(quick: Judge) -> None:
+    found, added = "(token,) = torch.where(chosen == expert)", "out[token] += self.experts[expert](x[token]) * score[token, None]"
+    text = _written("self.gate(x).softmax(-1).max(-1)", found, added)
+    (candidate,) = Compiler().write(problem(text), 1)
+    verdict = quick.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+    assert candidate.source.count("= grouped_matmul(") == 2
 
 
 OTHERS = {

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.alike_parts import AlikeParts, AllRows, hint, replace
-from kernelllm.compiler.capture.graph_editor import CONVERT, Editor
+from kernelllm.compiler.capture.graph_editor import CONVERT, VIEWS, Editor
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -36,6 +36,7 @@ def join(graph: GraphModule, options: Options) -> None:
         return
     graph.graph.eliminate_dead_code()
     _merge_views(graph)
+    _without_leading_one(graph, options)
     for found in list(_found(graph)):
         if found.distinct:
             _as_additions(found)
@@ -54,6 +55,26 @@ def _merge_views(graph: GraphModule) -> None:
             if first is not node:
                 node.replace_all_uses_with(first)
                 graph.graph.erase_node(node)
+
+
+def _without_leading_one(graph: GraphModule, options: Options) -> None:
+    """``x[None, token].reshape(-1, width)`` as ``x[token]``."""
+    for node in [n for n in graph.graph.nodes if n.target is aten.index.Tensor]:
+        spread, at = node.args
+        if len(at) != 2 or at[0] is not None or at[1].meta["val"].dim() != 1:
+            continue
+        if spread.target is not aten.unsqueeze.default or spread.args[1] != 0:
+            continue
+        with graph.graph.inserting_before(node):
+            rows = Editor(graph, node, None, options).call(aten.index.Tensor, spread.args[0], [at[1]])
+        flat = [u for u in node.users if u.target in VIEWS and str(u.meta["val"].shape) == str(rows.meta["val"].shape)]
+        if len(flat) != len(node.users):
+            graph.graph.erase_node(rows)
+            continue
+        for view in flat:
+            view.replace_all_uses_with(rows)
+            graph.graph.erase_node(view)
+        graph.graph.erase_node(node)
 
 
 @dataclass
@@ -118,7 +139,7 @@ def _found(graph: GraphModule) -> Iterator[_Found]:
     for (chosen, order), by_number in groups.items():
         count = len(by_number)
         if count > 1 and by_number.keys() == set(range(count)) and (picked := _picked(chosen, count)) is not None:
-            yield _Found([by_number[i] for i in range(count)], chosen, list(order), picked and len(order) == 2)
+            yield _Found([by_number[i] for i in range(count)], chosen, list(order), picked)
 
 
 def _without(node: Any, targets: tuple[Any, ...]) -> Any:
@@ -156,19 +177,21 @@ def _of_one_hot(mask: Node) -> tuple[Node, tuple[int, ...]] | None:
 
 
 def _picked(chosen: Node, count: int) -> bool | None:
-    """Whether the numbers are those of the largest among ``count`` (and then all of a row differ); None where they may be others."""
+    """Whether no row has a number twice, where the numbers are those of the largest among ``count``; None where they may be others."""
     source = _without(chosen, _PLACED)
-    if source.target is not operator.getitem or source.args[1] != 1:
-        return None
-    top: Any = source.args[0]
-    if top.target is not aten.topk.default:
+    top: Any = source.args[0] if source.target is operator.getitem and source.args[1] == 1 else source
+    if top.target not in (aten.topk.default, aten.max.dim, aten.argmax.default):
         return None
     among: Any = top.args[0]
-    dim = top.args[2] if len(top.args) > 2 else -1
-    value = among.meta["val"]
-    if value.shape[dim] != count:
+    dim = (*top.args[2 if top.target is aten.topk.default else 1 :], -1)[0]
+    if top is not source and top.target is aten.argmax.default:
         return None
-    return _without(chosen, _UNCHANGED) is source and value.dim() == 2 and dim % 2 == 1
+    value = among.meta["val"]
+    if dim is None or value.shape[dim] != count:
+        return None
+    if top.target is not aten.topk.default:  # of each row one
+        return bool(chosen.meta["val"].dim() == 1)
+    return bool(_without(chosen, _UNCHANGED) is source and value.dim() == 2 and dim % 2 == 1)
 
 
 def _as_additions(found: _Found) -> None:
