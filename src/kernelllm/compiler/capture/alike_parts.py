@@ -26,7 +26,7 @@ _TURNS = (aten.permute.default, aten.t.default, aten.transpose.int)
 _SAME = (aten.alias.default, aten.view.default, aten.clone.default)
 _CHECKS = ("aten._assert_scalar", "aten.sym_constrain_range")
 _STACKED = 256 * 2**20
-"""Bytes up to which matrices of the parts that are no stack are made one. It is kept beside them."""
+"""Bytes up to which matrices of the parts that are no stack are made one. The path for known sizes keeps it beside them."""
 _LONG = 10**10
 """Multiplications of a part's product from which torch's product of that part alone is faster by more than launching it costs."""
 
@@ -190,8 +190,10 @@ class AllRows:
 
     def _of(self, first: Node) -> Node:
         matrix = self._parts.own.get(first.args[-1]) if first.target in _PRODUCTS else None
-        if matrix is not None:
-            whole = self._stack(matrix)
+        whole = self._stack(matrix) if matrix is not None else None
+        if operator_called := first.meta.get("original_aten"):
+            self._edit.called(operator_called)
+        if matrix is not None and whole is not None:
             stack = self._edit.call(aten.permute.default, whole, [0, 2, 1]) if matrix.turned else whole
             rows: Any = self._made[first.args[-2]]
             product = self._edit.template("grouped_matmul", rows, stack, self._ends, allow_tf32=self._edit.options.matmul_tf32)
@@ -206,6 +208,7 @@ class AllRows:
         if own.stack is not None:
             return own.stack
         if own not in self._stacks:
+            self._edit.called(aten.stack.default)
             each = [self._edit.call(aten.unsqueeze.default, member, 0) for member in own.members]
             self._stacks[own] = self._edit.call(aten.cat.default, each)
         return self._stacks[own]
