@@ -110,9 +110,11 @@ def to_sympy(node: ast.expr) -> Any:
         case ast.Call(func=ast.Attribute(attr="trunc" | "floor" as which), args=[a]):
             if (product := _float_product(a)) is not None:
                 return (FLOATTRUNC if which == "trunc" else FLOATFLOOR)(*product)
-            # SizeNames are not negative, so rounding towards zero and rounding down agree.
             numerator, denominator = sympy.fraction(sympy.together(_rational(a)))
-            return _floor(numerator, denominator)
+            if which == "floor" or not any(c < 0 for c in sympy.expand(numerator).as_coefficients_dict().values()):
+                return _floor(numerator, denominator)  # sizes are not negative: rounding towards zero is rounding down
+            above, below = (_NAMED["max"](n, sympy.Integer(0)) for n in (numerator, -numerator))
+            return _floor(above, denominator) - _floor(below, denominator)
         case ast.Call(func=ast.Attribute(attr="sym_float" | "sym_int"), args=[a]):
             return to_sympy(a)
         case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[a, b]):
