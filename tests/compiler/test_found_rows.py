@@ -70,6 +70,8 @@ OTHERS = {
     "numbers that may be none of theirs": (TOP.replace("2, -1)", "2, -1)[0], torch.arange(2 * len(x)).view(-1, 2) % 7"), EQUAL, STACKED),
     "a matrix is read twice": (TOP, EQUAL, STACKED.replace("weight[expert]", "weight[expert // 2]")),
     "rows of one expert meet each other": (TOP, EQUAL, STACKED.replace("x[token] @", "(x[token] - x[token].mean(0)) @")),
+    "rows of one expert become columns that are summed": (
+        TOP, EQUAL, STACKED.replace("x[token] @", "(x[token] + (self.gate.weight[0][:, None] * score[token, place]).sum(1)) @")),
     "a token that has an expert twice, and is written once": (
         "self.gate(x).softmax(-1).topk(1, -1)[0].expand(-1, 2), self.gate(x).topk(1, -1)[1].expand(-1, 2)", EQUAL, LAYERS),
     "what is between is read": (TOP, EQUAL + "\n            out = out * 1.5", STACKED),

@@ -120,7 +120,8 @@ class AlikeParts:
 
     def _found(self, first: Node) -> bool:
         """Note what is made of the other parts as ``first`` is made of the first one; False where it is not, or not row by row."""
-        if not (_elementwise(first) or _of_columns(first) or self._product(first) or self.by_rows(self, first)):
+        row_by_row = _elementwise(first) or _of_columns(first) or self._product(first) or self.by_rows(self, first)
+        if not row_by_row or not self._of_rows(first):
             return False
         known = next(n for n in first.all_input_nodes if n in self.same)
         every = [first]
@@ -132,6 +133,11 @@ class AlikeParts:
             every.append(like[0])
         self.same[first] = every
         return all(self._known(number, operand, every) for number, operand in enumerate(first.all_input_nodes))
+
+    def _of_rows(self, node: Node) -> bool:
+        """Whether a result has the first part's rows in front: they may not become columns, nor fewer."""
+        rows = str(next(iter(self.same)).meta["val"].shape[0])
+        return all(v.dim() and str(v.shape[0]) == rows for v in pytree.tree_leaves(node.meta["val"]) if isinstance(v, torch.Tensor))
 
     def _alike(self, first: Node, other: Node, place: int) -> bool:
         mine, its = (pytree.tree_leaves((node.args, node.kwargs)) for node in (first, other))

@@ -180,12 +180,11 @@ def _picked(chosen: Node, count: int) -> bool | None:
     """Whether no row has a number twice, where the numbers are those of the largest among ``count``; None where they may be others."""
     source = _without(chosen, _PLACED)
     top: Any = source.args[0] if source.target is operator.getitem and source.args[1] == 1 else source
-    if top.target not in (aten.topk.default, aten.max.dim, aten.argmax.default):
+    if top.target not in (aten.topk.default, aten.max.dim) and (top.target is not aten.argmax.default or top is not source):
         return None
     among: Any = top.args[0]
-    dim = (*top.args[2 if top.target is aten.topk.default else 1 :], -1)[0]
-    if top is not source and top.target is aten.argmax.default:
-        return None
+    at = 2 if top.target is aten.topk.default else 1
+    dim = top.args[at] if len(top.args) > at else top.kwargs.get("dim", -1 if at == 2 else None)
     value = among.meta["val"]
     if dim is None or value.shape[dim] != count:
         return None
