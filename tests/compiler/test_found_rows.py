@@ -66,7 +66,25 @@ def test_experts_of_which_each_token_has_one(quick: Judge) -> None:
     assert candidate.source.count("= grouped_matmul(") == 2
 
 
+SWITCH = {
+    "assigned": "out[chosen == expert] = self.experts[expert](x[chosen == expert])",
+    "added": "out[chosen == expert] += torch.tanh(x[chosen == expert] @ self.weight[expert]) * score[chosen == expert].unsqueeze(-1)",
+}
+
+
+@pytest.mark.parametrize(("how", "products"), [("assigned", 2), ("added", 1)])
+@pytest.mark.parametrize("batch", ["16", "3, 16"], ids=["tokens", "sentences"])
+def test_experts_of_a_mask_of_tokens(how: str, products: int, batch: str, quick: Judge) -> None:
+    text = _written("self.gate(x).softmax(-1).max(-1)", "token = chosen", SWITCH[how]).replace("randn(batch, 16)", f"randn(batch, {batch})")
+    (candidate,) = Compiler().write(problem(text), 1)
+    verdict = quick.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+    assert candidate.source.count("= grouped_matmul(") == products
+    assert "nonzero(" not in candidate.source
+
+
 OTHERS = {
+    "a token that has two experts, and keeps what the last wrote": (TOP, EQUAL, LAYERS.replace("+=", "=")),
     "numbers that may be none of theirs": (TOP.replace("2, -1)", "2, -1)[0], torch.arange(2 * len(x)).view(-1, 2) % 7"), EQUAL, STACKED),
     "a matrix is read twice": (TOP, EQUAL, STACKED.replace("weight[expert]", "weight[expert // 2]")),
     "rows of one expert meet each other": (TOP, EQUAL, STACKED.replace("x[token] @", "(x[token] - x[token].mean(0)) @")),

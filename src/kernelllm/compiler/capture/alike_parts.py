@@ -241,17 +241,18 @@ def replace(graph: GraphModule, old: Node, new: Node) -> None:
         checks = str(node.target).startswith(_CHECKS)
         if checks or (node.op == "call_function" and not node.users and (not node.is_impure() or "_local_scalar" in str(node.target))):
             graph.graph.erase_node(node)
-    _propagate(graph, new)
+    propagate(graph, {new})
 
 
-def _propagate(graph: GraphModule, changed: Node) -> None:
-    """Example values of what is computed behind a node: sizes that were sums of lengths are the number of rows now."""
-    behind = {changed}
-    edit = Editor(graph, changed, None, Options())
+def propagate(graph: GraphModule, changed: set[Node]) -> None:
+    """Example values of what is computed behind nodes whose sizes have other names now, such as the number of rows for a sum of lengths."""
+    behind = set(changed)
+    edit = Editor(graph, next(iter(graph.graph.nodes)), None, Options())
     for node in graph.graph.nodes:
         if node.op == "call_function" and any(n in behind for n in node.all_input_nodes):
-            node.meta["val"] = edit.value(node.target, *node.args, **node.kwargs)
+            if not node.meta.get("unbacked_bindings"):  # a length that is found has its name from there
+                node.meta["val"] = edit.value(node.target, *node.args, **node.kwargs)
             behind.add(node)
 
 
-__all__ = ["AlikeParts", "AllRows", "element", "replace", "stack_of"]
+__all__ = ["AlikeParts", "AllRows", "element", "propagate", "replace", "stack_of"]

@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.alike_parts import AlikeParts, AllRows, hint, replace
+from kernelllm.compiler.capture.alike_parts import AlikeParts, AllRows, hint, propagate, replace
 from kernelllm.compiler.capture.graph_editor import CONVERT, VIEWS, Editor
 from kernelllm.compiler.options import Options
 
@@ -27,7 +27,9 @@ aten = torch.ops.aten
 _UNCHANGED = (aten.alias.default, aten.clone.default, CONVERT)
 _PLACED = (*_UNCHANGED, aten.view.default, aten.permute.default, aten.unsqueeze.default, aten.slice.Tensor, aten.transpose.int)
 _OF_ROWS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default, aten.var_mean.correction, aten.var.correction)
-_ADDS = aten.index_add.default
+_ADDS, _PUTS = aten.index_add.default, aten.index_put.default
+_ONCE = (CONVERT, aten.eq.Scalar, aten.nonzero.default, operator.getitem)
+"""Beside views, what is computed once where it is asked for twice."""
 
 
 def join(graph: GraphModule, options: Options) -> None:
@@ -35,26 +37,28 @@ def join(graph: GraphModule, options: Options) -> None:
     if not any(n.target is aten.nonzero.default for n in graph.graph.nodes):
         return
     graph.graph.eliminate_dead_code()
-    _merge_views(graph)
+    _merge(graph)
     _without_leading_one(graph, options)
     for found in list(_found(graph)):
-        if found.distinct:
-            _as_additions(found)
+        _as_additions(found)
         first = found.searches[0]
-        parts = AlikeParts({first: found.searches}, _puts, found.by_rows)
+        parts = AlikeParts({first: found.searches}, found.puts, found.by_rows)
         if parts.followed() and not parts.long(found.count()):
             _write(graph, found, parts, options)
 
 
-def _merge_views(graph: GraphModule) -> None:
-    """One view of what all experts read, where each has taken its own."""
+def _merge(graph: GraphModule) -> None:
+    """One view of what all experts read, where each has taken its own, and one search of what an expert reads and writes."""
     seen: dict[str, Node] = {}
+    kept: set[Node] = set()
     for node in list(graph.graph.nodes):
-        if node.op == "call_function" and (getattr(node.target, "is_view", False) or node.target is CONVERT):
+        if node.op == "call_function" and (getattr(node.target, "is_view", False) or node.target in _ONCE):
             first = seen.setdefault(f"{node.target} {node.args} {node.kwargs}", node)
             if first is not node:
                 node.replace_all_uses_with(first)
                 graph.graph.erase_node(node)
+                kept.add(first)
+    propagate(graph, kept)
 
 
 def _without_leading_one(graph: GraphModule, options: Options) -> None:
@@ -120,6 +124,46 @@ class _Found:
             return int(node.args[2])
         flat = node.target in (aten.view.default, aten.squeeze.dim, aten.squeeze.dims) and len(self.order) == 1
         return 0 if flat and node.meta["val"].dim() == 1 else None
+
+
+    def differ(self, at: list[Any]) -> bool:
+        """Whether these are coordinates of one search at which no row is found twice."""
+        places = [self.coordinate(node) if isinstance(node, Node) else None for node in at]
+        if None in places or len({self._search(node) for node in at}) != 1:
+            return False
+        return self._whole(at) or (self.distinct and [self.order[p] for p in places if p is not None] == [0])
+
+    def _whole(self, at: list[Any]) -> bool:
+        """Whether these are all coordinates of a search: then neither it nor any other finds the place again."""
+        return len(at) == len(self.order) and {self.coordinate(node) for node in at} == set(range(len(at)))
+
+    def _search(self, coordinate: Node) -> Node:
+        node: Any = coordinate
+        while node not in self.searches:
+            node = node.args[0]
+        return node
+
+    def puts(self, parts: AlikeParts, node: Node) -> bool:
+        """Whether a node is the first to put what is made of the parts together."""
+        return self.last_put(parts, node) is not None
+
+    def last_put(self, parts: AlikeParts, node: Node) -> Node | None:
+        """The last that puts the parts' results together, where ``node`` is the first and nothing reads what is between."""
+        put = _put(node)
+        if put is None or put[0] in parts.same:
+            return None
+        _, at, value, adds = put
+        if value not in parts.same or any(place not in parts.same for place in at) or not (adds or self._whole(at)):
+            return None
+        if value.meta["val"].dim() != 1 + node.meta["val"].dim() - len(at) or value.meta["val"].dtype != node.meta["val"].dtype:
+            return None
+        for place in range(1, len(self.searches)):
+            behind = list(node.users)
+            wanted = (node, [parts.same[one][place] for one in at], parts.same[value][place], adds)
+            if len(behind) != 1 or behind[0].target is not node.target or _put(behind[0]) != wanted:
+                return None
+            node = behind[0]
+        return node
 
 
 def _found(graph: GraphModule) -> Iterator[_Found]:
@@ -196,16 +240,9 @@ def _picked(chosen: Node, count: int) -> bool | None:
 def _as_additions(found: _Found) -> None:
     """``y[token] += rows`` of tokens that differ adds as ``index_add`` does."""
     graph = found.searches[0].graph
-    tokens = {
-        u
-        for search in found.searches
-        for node in (search, *search.users)
-        for u in node.users
-        if (place := found.coordinate(u)) is not None and found.order[place] == 0
-    }
-    for put in [n for n in graph.nodes if n.target is aten.index_put.default]:
+    for put in [n for n in graph.nodes if n.target is _PUTS]:
         into, at, value, *adds = put.args
-        if len(at) != 1 or at[0] not in tokens or value.meta["val"].dtype != into.meta["val"].dtype:
+        if not found.differ(at) or value.meta["val"].dtype != into.meta["val"].dtype:
             continue
         if not (adds and adds[0]):
             parts = value.args if value.target is aten.add.Tensor and not value.kwargs else ()
@@ -214,42 +251,34 @@ def _as_additions(found: _Found) -> None:
             if len(read) != 1 or len(others) != 1 or not isinstance(others[0], Node) or len(value.users) != 1:
                 continue
             value = others[0]
-        if value.meta["val"].dtype != into.meta["val"].dtype or value.meta["val"].dim() != into.meta["val"].dim():
+        if value.meta["val"].dtype != into.meta["val"].dtype or value.meta["val"].dim() != 1 + into.meta["val"].dim() - len(at):
             continue
         with graph.inserting_before(put):
-            added = graph.call_function(_ADDS, (into, 0, at[0], value))
+            how = (_ADDS, (into, 0, at[0], value)) if len(at) == 1 else (_PUTS, (into, at, value, True))
+            added = graph.call_function(*how)
         added.meta = dict(put.meta)
         put.replace_all_uses_with(added)
         graph.erase_node(put)
     graph.eliminate_dead_code()
 
 
-def _puts(parts: AlikeParts, node: Node) -> bool:
-    return _last_addition(parts, node) is not None
-
-
-def _last_addition(parts: AlikeParts, node: Node) -> Node | None:
-    """The last addition of the parts' results, where ``node`` is the first and nothing reads what is between."""
-    if node.target is not _ADDS or node.args[1] != 0 or node.kwargs or node.args[0] in parts.same:
-        return None
-    at, value = node.args[2:4]
-    if at not in parts.same or value not in parts.same:
-        return None
-    for place in range(1, len(parts.same[at])):
-        wanted = (node, 0, parts.same[at][place], parts.same[value][place])
-        behind = list(node.users)
-        if len(behind) != 1 or behind[0].target is not _ADDS or behind[0].args != wanted or behind[0].kwargs:
-            return None
-        node = behind[0]
-    return node
+def _put(node: Node) -> tuple[Any, list[Any], Any, bool] | None:
+    """Into what a node writes, where, what, and whether it adds; None for other operators."""
+    if node.target is _ADDS and node.args[1] == 0 and not node.kwargs:
+        return node.args[0], [node.args[2]], node.args[3], True
+    if node.target is _PUTS and not node.kwargs:
+        into, at, value, *adds = node.args
+        return into, list(at), value, bool(adds and adds[0])
+    return None
 
 
 def _write(graph: GraphModule, found: _Found, parts: AlikeParts, options: Options) -> None:
     """The one addition of all rows."""
-    first = next(u for node in parts.same for u in node.users if _puts(parts, u))
-    last = _last_addition(parts, first)
+    first = next(u for node in parts.same for u in node.users if found.puts(parts, u))
+    last, put = found.last_put(parts, first), _put(first)
     assert last is not None
-    into, _, at, value = first.args
+    assert put is not None
+    into, at, value, adds = put
     with graph.graph.inserting_before(last):
         edit = Editor(graph, last, template_ops.register(), options)
         turned = edit.call(aten.permute.default, found.chosen, found.order)
@@ -263,7 +292,10 @@ def _write(graph: GraphModule, found: _Found, parts: AlikeParts, options: Option
         ends = edit.call(CONVERT, edit.call(aten.sum.dim_IntList, before, [0]), torch.int32)
         made = _coordinates(edit, found, parts, turned, order)
         made = AllRows(edit, parts, made, ends, edit.size(flat, 0)).of_all()
-        added = edit.call(_ADDS, into, 0, made[at], made[value])
+        if first.target is _ADDS:
+            added = edit.call(_ADDS, into, 0, made[at[0]], made[value])
+        else:
+            added = edit.call(_PUTS, into, [made[one] for one in at], made[value], adds)
     replace(graph, last, added)
 
 
