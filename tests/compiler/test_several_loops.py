@@ -97,8 +97,14 @@ def get_init_inputs(): return [width, hidden]
 """
 
 
+CHANGED_BEHIND = THREE.replace("ends.append(total)", "ends.append(total)\n            peak = total * 2").replace(
+    "        return torch.stack", "        peak += self.decay\n        return peak, torch.stack")
+
+
 @pytest.mark.parametrize(
-    ("text", "loops"), [(THREE, 3), (IN_METHODS, 2), (LAYERS, 2), (CELLS_OF_TORCH, 0)], ids=["three", "in methods", "in layers", "products"]
+    ("text", "loops"),
+    [(THREE, 3), (CHANGED_BEHIND, 2), (IN_METHODS, 2), (LAYERS, 2), (CELLS_OF_TORCH, 0)],
+    ids=["three", "changed behind", "in methods", "in layers", "products"],
 )
 def test_each_loop_is_a_kernel_and_right_at_every_length(text: str, loops: int, quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))
@@ -109,3 +115,9 @@ def test_each_loop_is_a_kernel_and_right_at_every_length(text: str, loops: int, 
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+def test_what_a_list_holds_may_change_behind_the_loop(quick: Judge) -> None:
+    text = THREE.replace("        return torch.stack", "        total += self.decay\n        return total, torch.stack")
+    verdict = quick.judge(problem(text), next(Compiler().write(problem(text), 1)))
+    assert verdict.correct, verdict.message

@@ -57,7 +57,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     named = MODULE.format(result="(x * torch.sigmoid(y)).sum(1)", rows="batch").replace("import torch\n", "import torch\n\nbatch = 12\n", 1)
     (made / "e.py").write_text(named)
     folder = tmp_path_factory.mktemp("set")
-    how = ("--db", str(folder / "store.db"), "--device", "cpu", "--workers", "1", "--against", "builtin")
+    how = ("--db", str(folder / "store.db"), "--device", "cpu", "--workers", "1", "--against", "builtin/activation")
     arguments = ("build", str(made), "-o", str(folder / "whole"), *how)
     run(*arguments)
     return arguments
@@ -138,8 +138,8 @@ def test_parts_made_at_different_times_merge_to_one_set_in_any_order(built: tupl
     for part, held in zip(parts, ([rows[0]], [again, rows[1]]), strict=True):
         pair_files.write(held, Path(part), CleaningReport(rows=len(held), kept=len(held)))
     merged = [tmp_path / name for name in ("merged", "turned")]
-    run("merge", *parts, parts[0], "-o", str(merged[0]), "--against", "builtin")
-    run("merge", *reversed(parts), "-o", str(merged[1]), "--against", "builtin")
+    run("merge", *parts, parts[0], "-o", str(merged[0]), "--against", "builtin/activation")
+    run("merge", *reversed(parts), "-o", str(merged[1]), "--against", "builtin/activation")
     assert data(merged[0]) == data(merged[1])
     exported = [json.loads(line) for line in run("export", str(merged[0]), "--format", "kernelbook").splitlines()]
     assert len(exported) == 2

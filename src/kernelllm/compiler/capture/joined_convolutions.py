@@ -28,7 +28,7 @@ def join(graph: GraphModule, options: Options) -> None:
     namespace = template_ops.register()
     for node in graph.graph.find_nodes(op="call_function", target=aten.convolution.default):
         found = _Followed(node) if _fits(node) else None
-        if found is None or found.end is None or not found.made_once():
+        if found is None or found.end is None or not found.made_once() or _read_element_by_element(found.end):
             continue
         with graph.graph.inserting_before(found.end):
             made = found.joined(Editor(graph, node, namespace, options))
@@ -43,6 +43,11 @@ def _fits(node: Node) -> bool:
         value.dtype in (torch.float32, *HALF) and value.dim() == 4 and groups == 1 and not transposed and value.numel() >= _LARGE
         and weight.shape[0] % 8 == 0 and (weight.shape[1] % 8 == 0 or weight.shape[1] == _IMAGE)
     )  # fmt: skip
+
+
+def _read_element_by_element(relu: Node) -> bool:
+    """Whether the kernel behind computes the ReLU as it reads the convolution's result: then cuDNN has nothing to save."""
+    return bool(relu.users) and all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in relu.users)
 
 
 class _Followed:

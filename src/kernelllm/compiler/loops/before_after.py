@@ -128,6 +128,17 @@ def _asks_for_none(test: ast.expr) -> bool:
     return one and isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None  # type: ignore[attr-defined]
 
 
+def kept_and_changed(statements: list[ast.stmt], after: list[ast.stmt]) -> bool:
+    """Whether statements put a tensor into a list that is changed in place ``after`` them: what the list holds changes too."""
+    calls = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    kept = {a.id for call in calls if call.func.attr == "append" for a in call.args if isinstance(a, ast.Name)}  # type: ignore[attr-defined]
+    nodes = [n for s in after for n in ast.walk(s)]
+    augmented = {n.target.id for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    parts = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+    called = [n.func.value for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and _in_place(n.func.attr)]
+    return bool(kept & {*augmented, *(_root(part) for part in (*parts, *called))})
+
+
 def refuses(statement: ast.stmt) -> bool:
     """``if self.training: raise ...``."""
     return isinstance(statement, ast.If) and not statement.orelse and all(isinstance(s, ast.Raise) for s in statement.body)
@@ -186,8 +197,13 @@ def _finish(found: BeforeAfter, given: list[str], before: list[ast.stmt], loop: 
 
 def _set_first(name: str, body: list[ast.stmt]) -> bool:
     for statement in body:
-        read = any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(statement))
-        if read or (isinstance(statement, ast.If) and name in stored(statement)):  # which may leave it as it is
+        nodes = [*ast.walk(statement)]
+        changed = [n.target for n in nodes if isinstance(n, ast.AugAssign)]
+        if any(isinstance(n, ast.Name) and n.id == name and (isinstance(n.ctx, ast.Load) or n in changed) for n in nodes):
+            return False
+        if isinstance(statement, ast.For) and name in stored(statement.target):
+            return True
+        if isinstance(statement, ast.If | ast.For) and name in stored(statement):  # which may leave it as it is
             return False
         if name in stored(statement):
             return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
-from kernelllm.compiler.loops.before_after import changed_by, free_name, names
+from kernelllm.compiler.loops.before_after import changed_by, free_name, names, stored
 from kernelllm.compiler.loops.body import STEP
 from kernelllm.core.text import syntax_tree
 
@@ -23,13 +23,18 @@ def with_contiguous_steps(source: str) -> str:
     for method in [s for s in model.body if isinstance(s, ast.FunctionDef)]:
         taken = names(method) | {a.arg for a in method.args.args}
         for loop in [s for s in method.body if isinstance(s, ast.For) and isinstance(s.target, ast.Name)]:
-            edits += _edits(loop, lines, taken)
+            edits += _edits(loop, lines, taken, _taken_apart(method))
     for first, last, new in sorted(edits, key=lambda e: -e[0]):
         lines[first:last] = new
     return "\n".join(lines) + "\n"
 
 
-def _edits(loop: ast.For, lines: list[str], taken: set[str]) -> list[tuple[int, int, list[str]]]:
+def _taken_apart(method: ast.FunctionDef) -> set[str]:
+    """Names of steps that an earlier call took apart: the file of one loop becomes a part of another's."""
+    return {n for s in method.body if isinstance(s, ast.Assign) and ast.unparse(s.value).endswith(".unbind(0)") for n in stored(s)}
+
+
+def _edits(loop: ast.For, lines: list[str], taken: set[str], apart: set[str]) -> list[tuple[int, int, list[str]]]:
     """Lines that change: from, to, and the new ones."""
     call = loop.body[0].value if isinstance(loop.body[0], ast.Assign) else None
     if not isinstance(call, ast.Call) or not _CALL.fullmatch(ast.unparse(call.func)):
@@ -38,7 +43,7 @@ def _edits(loop: ast.For, lines: list[str], taken: set[str]) -> list[tuple[int, 
     made: dict[tuple[str, int], str] = {}
     """Names for tensors taken apart, by the tensor (``x``, ``x[:, :, None]``) and the dimension of the steps."""
     for node in call.args:
-        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id in changed:
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id in changed | apart:
             continue
         items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
         at = items.index(counter) if items.count(counter) == 1 else 0

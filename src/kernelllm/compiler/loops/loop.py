@@ -26,6 +26,7 @@ from kernelllm.compiler.loops.before_after import (
     LONGER,
     BeforeAfter,
     first_of,
+    kept_and_changed,
     names,
     refuses,
     split,
@@ -196,6 +197,8 @@ def loop_step(
         return None
     loop = statements[found[0]]
     assert isinstance(loop, ast.For)
+    if kept_and_changed(statements[: found[0] + 1], statements[found[0] + 1 :]):
+        return None
     given = [a.arg for a in forward.args.args[1:]]
     layers = functools.cache(lambda: layers_of(problem))
     before, loop, after = with_numbers_written_out(statements[: found[0]], loop, statements[found[0] + 1 :], layers)
