@@ -645,3 +645,27 @@ def test_a_kernel_is_not_compiled_for_each_step_of_an_unrolled_loop(hybrid: Judg
     assert "size: tl.constexpr" not in head
     verdict = hybrid.judge(problem(STEPS), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+COUNTED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width)) for _ in range(4))
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+batch, width = 12, 16
+def get_inputs(): return [torch.randn(batch, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_counters_are_raised_by_one_launch(hybrid: Judge) -> None:
+    text = compiled(problem(COUNTED), Options(fixed=True, mixed=True))
+    path = text.partition("def forward_at_known_sizes")[2]
+    assert path.count("torch._foreach_add_(") == 1
+    assert path.count("num_batches_tracked") == 4
+    verdict = hybrid.judge(problem(COUNTED), Candidate(source=text))
+    assert verdict.correct, verdict.message

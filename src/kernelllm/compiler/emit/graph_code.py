@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from kernelllm.compiler.emit import chunks, integers, prepared
+from kernelllm.compiler.emit import chunks, counters, integers, prepared
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, const
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
@@ -48,6 +48,8 @@ class GraphCode:
         self.sizes = SizeNames(self.captured, local, self.text, by_place=self.options.short)
         self.splits = self._splits(local)
         self.program: HostProgram = read(self.wrapper, self.captured, self.sizes)
+        if self.options.library:
+            self.program.items = counters.together(self.program.items, self.wrapper)
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
         counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
         self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)

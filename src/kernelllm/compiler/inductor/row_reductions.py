@@ -24,6 +24,15 @@ LONGER = 2048
 """The same along memory on a path for known sizes: on an H200, norms of such rows take 0.8 to 0.9 of the time of a loop."""
 
 
+ACROSS = 2**17
+"""Elements of a reduction across memory that stays in one kernel on that path: a second one takes longer to begin than this does."""
+
+
+def few_across(rows: int, length: int) -> bool:
+    """Whether so many sums across memory, of so many elements each, are one kernel that holds them in registers."""
+    return length <= _INNER and rows * length <= ACROSS
+
+
 def hint(expression: Any) -> int:
     """The value of a size expression at the problem's own sizes."""
     from torch._inductor.virtualized import V
@@ -42,6 +51,8 @@ def choices(options: Options, *, backward: bool = False) -> Any:
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
             inner = features.get_reduction_hint() == ReductionHint.INNER and not cooperative_reduction
             longer = inner and _INNER < hint(features.reduction_numel) <= LONGER
+            if not inner and not cooperative_reduction and _OUTER < hint(features.reduction_numel):
+                longer = few_across(hint(features.numel), hint(features.reduction_numel))
             return longer or bool(InductorChoices.should_use_persistent_reduction(features, cooperative_reduction))
 
     if options.library and options.persistent == "auto":

@@ -17,6 +17,7 @@ import sympy
 
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.staged_reductions import LONG
+from kernelllm.compiler.inductor.row_reductions import few_across
 
 SMALLEST = 64
 """Splits into fewer parts stay plain numbers: a small prime could mean something else."""
@@ -81,6 +82,8 @@ def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
         hint, parts = plain(*args, **kwargs)
         rows, length = (V.graph.sizevars.optimization_hint(n, fallback=0) for n in (math.prod(given["ranges"]), given["reduction_numel"]))
         whole = rows >= ENOUGH and length <= LONG and (hint == ReductionHint.INNER or (parts != 1 and _reads_along_rows(given)))
+        if parts != 1 and hint == ReductionHint.OUTER and few_across(rows, length):
+            return hint, 1
         return (ReductionHint.INNER, 1) if whole else (hint, parts)
 
     def in_one(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
