@@ -68,6 +68,12 @@ def test_indices_are_grouped_by_stride() -> None:
     assert ast.unparse(integers.collect(tree, ["ks2", "ks3"])) == "x2 * (ks2 * ks3) + (x1 - 1) * ks3 + x0 - 1"
 
 
+@pytest.mark.parametrize("text", ["a * b / (k * k / 7 / 7.0)", "1 / (k * k)", "3 / (k * k)", "-a / (k * k)", "(a + b) / (k * k)", "2 / (k * k * 3)"])
+def test_ratio_keeps_its_value(text: str) -> None:
+    sizes = {"a": 12, "b": 5, "k": 3}
+    assert eval(ast.unparse(integers.ratio(integers.to_ast(text))), sizes) == pytest.approx(eval(text, sizes))
+
+
 def test_ratio_cancels() -> None:
     tree = ast.parse("(n*m / n) / (-1.0 + (n*m / n))", mode="eval").body
     assert ast.unparse(integers.ratio(tree)) == "m / (m - 1)"

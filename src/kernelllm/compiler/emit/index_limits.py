@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import sympy
 
 from kernelllm.compiler.capture.captured import Condition
-from kernelllm.compiler.emit import integers
+from kernelllm.compiler.emit import integer_text, integers
 from kernelllm.compiler.emit.size_names import as_python
 
 MOST = 2**31 - 1
@@ -51,7 +51,7 @@ def _elements(limit: Condition) -> sympy.Expr:
 
 def _at_least(large: sympy.Expr, small: sympy.Expr) -> bool:
     """Whether one size is never below the other, for sizes of 1 and more."""
-    apart = (large - small).replace(integers.FLOORDIV, lambda a, b: a) if not large.has(integers.FLOORDIV) else large - small
+    apart = (large - small).replace(integer_text.FLOORDIV, lambda a, b: a) if not large.has(integer_text.FLOORDIV) else large - small
     symbols = sorted(apart.free_symbols, key=str)
     try:
         shifted = sympy.Poly(apart.xreplace({s: s + 1 for s in symbols}), *symbols) if symbols else sympy.Poly(apart, sympy.Symbol("n"))

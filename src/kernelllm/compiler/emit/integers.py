@@ -9,63 +9,15 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
 import sympy
-from sympy.printing.str import StrPrinter
 
+from kernelllm.compiler.emit.integer_text import FLOATFLOOR, FLOATTRUNC, FLOORDIV, MAX, MIN, MOD, Printer
 from kernelllm.core.text import syntax_tree
-
-
-class Opaque(sympy.Function):  # type: ignore[misc]
-    """A function that sympy does not rewrite; ``doit()`` computes it where its arguments are numbers."""
-
-    is_integer = True
-    python: Callable[..., int]
-
-    def doit(self, **hints: Any) -> Any:
-        args = [a.doit(**hints) for a in self.args]
-        return sympy.Integer(type(self).python(*map(int, args))) if all(a.is_Integer for a in args) else self.func(*args)
-
-
-class FLOORDIV(Opaque):
-    """``a // b``."""
-
-    python = operator.floordiv
-
-
-class MOD(Opaque):
-    """``a % b``."""
-
-    python = operator.mod
-
-
-class MAX(Opaque):
-    """``max(a, b)``."""
-
-    python = max
-
-
-class MIN(Opaque):
-    """``min(a, b)``."""
-
-    python = min
-
-
-class FLOATFLOOR(Opaque):
-    """``int(c * a / b // 1)``, where ``c``, the first two arguments' quotient, is no short binary fraction: a float product rounds."""
-
-    python = staticmethod(lambda above, below, a, b: int(above / below * a / b // 1))
-
-
-class FLOATTRUNC(Opaque):
-    """The same, rounded towards zero: ``int(c * a / b)``."""
-
-    python = staticmethod(lambda above, below, a, b: int(above / below * a / b))
-
 
 _SHORT = 2**20
 """Numbers above and below the line of a float's fraction up to which its products with sizes are exact."""
@@ -207,56 +159,9 @@ def parse(text: str) -> Any:
     return to_sympy(syntax_tree(text, mode="eval").body)
 
 
-class _Printer(StrPrinter):  # type: ignore[misc]
-    def _print_FLOORDIV(self, expr: Any) -> str:
-        return f"({self._arg(expr.args[0])} // {self._arg(expr.args[1])})"
-
-    def _print_MOD(self, expr: Any) -> str:
-        return f"({self._arg(expr.args[0])} % {self._arg(expr.args[1])})"
-
-    def _print_MAX(self, expr: Any) -> str:
-        return f"max({', '.join(self._print(a) for a in expr.args)})"
-
-    def _print_MIN(self, expr: Any) -> str:
-        return f"min({', '.join(self._print(a) for a in expr.args)})"
-
-    def _print_FLOATFLOOR(self, expr: Any) -> str:
-        return f"int({self._product(expr)} // 1)"
-
-    def _print_FLOATTRUNC(self, expr: Any) -> str:
-        return f"int({self._product(expr)})"
-
-    def _product(self, expr: Any) -> str:
-        above, below, size, divisor = expr.args
-        text = f"{int(above) / int(below)!r} * {self._arg(size)}"
-        return text if divisor == 1 else f"{text} / {self._arg(divisor)}"
-
-    def _print_Pow(self, expr: Any, rational: bool = False) -> str:
-        base, exponent = expr.args
-        if exponent.is_Integer and 1 < int(exponent) <= 4:
-            return "*".join([self._arg(base)] * int(exponent))
-        return str(super()._print_Pow(expr, rational))
-
-    def _arg(self, expr: Any) -> str:
-        text = self._print(expr)
-        return text if expr.is_Symbol or (expr.is_Integer and expr >= 0) or isinstance(expr, MAX | MIN) else f"({text})"
-
-    def _print_Add(self, expr: Any, order: Any = None) -> str:
-        terms = sorted(expr.args, key=lambda t: (t.could_extract_minus_sign(), t.is_number, str(t)))
-        out = self._print(terms[0])
-        for term in terms[1:]:
-            text = self._print(-term) if term.could_extract_minus_sign() else self._print(term)
-            if term.could_extract_minus_sign():
-                text = f"({text})" if (-term).is_Add else text
-                out += f" - {text}"
-            else:
-                out += f" + {text}"
-        return str(out)
-
-
 def text_of(expr: Any) -> str:
     """Python text of a sympy expression made by this module."""
-    return ast.unparse(syntax_tree(_Printer().doprint(expr), mode="eval"))
+    return ast.unparse(syntax_tree(Printer().doprint(expr), mode="eval"))
 
 
 @lru_cache(maxsize=20_000)
@@ -289,7 +194,7 @@ def ratio(node: ast.expr) -> ast.expr:
     Unchanged where a number is no quotient of small ones: the whole numbers would be too large.
     """
     try:
-        made = to_ast(_Printer().doprint(sympy.cancel(_rational(node))))
+        made = to_ast(Printer().doprint(sympy.cancel(_rational(node))))
         large = any(isinstance(n, ast.Constant) and isinstance(n.value, int) and n.value >= 2**31 for n in ast.walk(made))
         return node if large else made
     except (NotInteger, RecursionError, sympy.PolynomialError):

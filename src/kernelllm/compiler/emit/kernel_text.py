@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from kernelllm.compiler.emit import formatting, indices, integers
+from kernelllm.compiler.emit import formatting, indices, integer_text, integers
 from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, bindings, every, fresh, name_of
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
@@ -371,8 +371,8 @@ def _size_wish(passed: tuple[Any, ...], role: str) -> str:
         symbols = sorted(str(s) for s in value.free_symbols)
         if value.is_Mul and len(symbols) == 2 and all(a.is_Symbol for a in value.args):
             return "_x_".join(str(a) for a in value.args)
-        if value.has(integers.FLOORDIV):
-            return "chunk" if value.func is integers.FLOORDIV and value.args[1].is_Integer else "size"
+        if value.has(integer_text.FLOORDIV):
+            return "chunk" if value.func is integer_text.FLOORDIV and value.args[1].is_Integer else "size"
         if value.is_Mul and len(symbols) > 2:
             return "n_total"
         if len(symbols) == 1:

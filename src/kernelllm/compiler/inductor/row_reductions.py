@@ -51,7 +51,7 @@ def choices(options: Options, *, backward: bool = False) -> Any:
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
             inner = features.get_reduction_hint() == ReductionHint.INNER and not cooperative_reduction
             longer = inner and _INNER < hint(features.reduction_numel) <= LONGER
-            if not inner and not cooperative_reduction and _OUTER < hint(features.reduction_numel):
+            if not inner and not cooperative_reduction and hint(features.reduction_numel) > _OUTER:
                 longer = few_across(hint(features.numel), hint(features.reduction_numel))
             return longer or bool(InductorChoices.should_use_persistent_reduction(features, cooperative_reduction))
 
