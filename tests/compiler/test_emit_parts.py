@@ -68,7 +68,7 @@ def test_indices_are_grouped_by_stride() -> None:
     assert ast.unparse(integers.collect(tree, ["ks2", "ks3"])) == "x2 * (ks2 * ks3) + (x1 - 1) * ks3 + x0 - 1"
 
 
-@pytest.mark.parametrize("text", ["a * b / (k * k / 7 / 7.0)", "1 / (k * k)", "3 / (k * k)", "-a / (k * k)", "(a + b) / (k * k)", "2 / (k * k * 3)"])
+@pytest.mark.parametrize("text", ["a * b / (k * k / 7 / 7.0)", "1 / (k * k)", "3 / (k * k)", "-a / (k * k)", "(a + b) / (k * k)"])
 def test_ratio_keeps_its_value(text: str) -> None:
     sizes = {"a": 12, "b": 5, "k": 3}
     assert eval(ast.unparse(integers.ratio(integers.to_ast(text))), sizes) == pytest.approx(eval(text, sizes))
@@ -171,7 +171,7 @@ def test_marks_are_primes_near_the_number(parts: int) -> None:
 
 
 def test_helpers_come_with_what_they_need() -> None:
-    assert closure({"argmax_along"}) == ["max_along", "argmax_along"]
+    assert closure({"argmax_along"}) == ["maximum", "max_along", "argmax_along"]
     assert all(helper.text.startswith("@triton.jit") for helper in HELPERS.values())
 
 
