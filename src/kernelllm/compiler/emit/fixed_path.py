@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
-from kernelllm.compiler.emit import state_paths
+from kernelllm.compiler.emit import fused_convolutions, state_paths
 from kernelllm.compiler.emit.constructor_checks import literal
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
 from kernelllm.compiler.emit.guards import Guards
@@ -48,6 +48,8 @@ class FixedPath(GraphCode):
         self.guards.share(file.guards)
         self.kernels.write(file.top, self.local)
         self.kernels.take_over(file.kernels)
+        if self.options.mixed:
+            fused_convolutions.join(self, file.top)
         steps = self.steps()
         texts = [self.host.text(e) for e in self.program.result]
         values = [getattr(node, "meta", {}).get("val") for node in self.captured.graph.graph.output_node().args[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelllm.compiler.emit import kernel_text
+from kernelllm.compiler.emit import fused_convolutions, kernel_text
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import MOST_BLOCKS, Cleaned
 from kernelllm.compiler.emit.file_kernels import FileKernels
@@ -22,6 +22,8 @@ class LaunchWriter:
 
     def lines(self, launch: Launch) -> list[str]:
         """The statements that launch one kernel: sizes that need a name, then the call."""
+        if isinstance(launch, fused_convolutions.FusedLaunch):
+            return [fused_convolutions.line(launch, [self.kernels.pointer(value) for value in launch.arguments.values()])]
         cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.configs[launch.kernel], self.kernels.texts[launch.kernel]
         lines: list[str] = []
         passed: list[str] = []

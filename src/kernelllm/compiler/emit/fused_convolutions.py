@@ -1,0 +1,232 @@
+"""Convolutions that are computed in the kernel that reads their result, on the path for known sizes.
+
+cuDNN writes the result, and the next kernel reads it again. Of few products each, that takes longer than the products: on an H200 a
+convolution of 16 channels to 64 by 3 x 3 and the minimum over them took 2.44 ms, and 0.78 as one kernel.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from kernelllm.compiler.emit import convolution_kernel
+from kernelllm.compiler.emit.convolution_kernel import Reader, Shape
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor
+from kernelllm.compiler.emit.kernel_text import KernelText
+from kernelllm.compiler.emit.prepared import names
+from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch
+from kernelllm.core.text import syntax_tree
+
+if TYPE_CHECKING:
+    from kernelllm.compiler.emit.graph_code import GraphCode
+
+_CONVOLUTION = "extern_kernels.convolution"
+_LARGE = 2**22
+"""Elements of a result from which on it pays to leave it out."""
+_MOST = {"torch.float32": 640, "torch.float16": 320, "torch.bfloat16": 320}
+"""Products of one result up to which this is faster than cuDNN and a kernel, by type: beyond them cuDNN's rate counts more."""
+_WIDEST = 256
+
+
+@dataclass
+class FusedLaunch(Launch):
+    """A launch whose line is written here."""
+
+    name: str = ""
+    pixels: int = 0
+    tiles: str = ""
+    passed: list[str] = field(default_factory=list)
+    """Texts of the numbers behind the pointers."""
+    precision: str = ""
+
+
+def join(code: GraphCode, taken: set[str]) -> None:
+    """Rewrite the steps of a path, in place. ``taken``: names at the top of the file."""
+    program = code.program
+    for step in [i for i in program.items if isinstance(i, Assign) and ast.unparse(i.value).startswith(f"{_CONVOLUTION}(")]:
+        found = _Joined(code, step)
+        if found.fits():
+            found.write(taken)
+    launched = {i.kernel for i in program.items if isinstance(i, Launch)}
+    code.kernels.texts = {k: t for k, t in code.kernels.texts.items() if k in launched}
+
+
+class _Joined:
+    """One convolution with the launch that reads it."""
+
+    def __init__(self, code: GraphCode, step: Assign) -> None:
+        self.code, self.program, self.step = code, code.program, step
+        self.launch: Launch | None = None
+        self.parameter = ""
+        """The launch's parameter for the result."""
+        self.shape: Shape | None = None
+        self.reader: Reader | None = None
+
+    def fits(self) -> bool:
+        self.shape = _shape(self.program, self.step)
+        if self.shape is None or not self._worth(self.shape) or not self._read_by_one():
+            return False
+        assert self.launch is not None
+        kernel = self.code.kernels.texts[self.launch.kernel]
+        self.reader = convolution_kernel.reader(kernel.text, kernel.names[self.parameter], self.shape)
+        if self.reader is None or (self.reader.whole_rows and self.shape.out_channels > _WIDEST):
+            return False
+        return bool(self._block_n() and self._configs())
+
+    def _worth(self, shape: Shape) -> bool:
+        dtype = self._dtype()
+        few = shape.products <= _MOST.get(dtype, 0) and (dtype != "torch.float32" or self.code.options.conv_tf32)
+        return few and shape.pixels * shape.out_channels >= _LARGE and shape.channels % 8 == 0
+
+    def _dtype(self) -> str:
+        return self.program.tensors[_operand(self.step, 0)].dtype
+
+    def _read_by_one(self) -> bool:
+        """Note the launch that reads the result. False where there are others, or others than launches."""
+        base = self.program.base(self.step.target)
+        after = self.program.items[self.program.items.index(self.step) + 1 :]
+        readers = [i for i in after if not isinstance(i, Free) and any(base in map(self.program.base, names(v)) for v in _values(i))]
+        if not readers or not isinstance(readers[0], Launch):
+            return False
+        self.launch = readers[0]
+        own = [p for p, v in self.launch.arguments.items() if base in map(self.program.base, names(v))]
+        if len(own) != 1 or not isinstance(self.launch.arguments[own[0]], ast.Name) or own[0] not in self._text().order:
+            return False
+        self.parameter = own[0]
+        returned = any(base in map(self.program.base, names(e)) for e in self.program.result)
+        return own[0].startswith("in_out_ptr") or (own[0].startswith("in_ptr") and len(readers) == 1 and not returned)
+
+    def _text(self) -> KernelText:
+        assert self.launch is not None
+        return self.code.kernels.texts[self.launch.kernel]
+
+    def _block_n(self) -> int:
+        """Channels of a tile; 0 where no tile fits."""
+        assert self.shape is not None
+        assert self.reader is not None
+        width = self.shape.out_channels
+        if self.reader.whole_rows:
+            return max(16, 1 << (width - 1).bit_length())
+        return next((n for n in (128, 64, 32, 16) if width % n == 0), 0)
+
+    def _configs(self) -> list[str]:
+        """Tiles to try: those that were fastest on an H200 over ten convolutions."""
+        assert self.shape is not None
+        assert self.reader is not None
+        half = self._dtype() != "torch.float32"
+        deep = next((k for k in ((64, 32, 16) if half else (32, 16)) if self.shape.channels % k == 0), 32 if not half else 64)
+        wide = min(256, 32768 // self._block_n())
+        tiles = [(128, 8, 3), (128, 4, 3), (wide, 8, 4)] if wide > 128 else [(wide, 8, 3), (wide, 4, 3), (64, 4, 3)]
+        fitting = [t for t in tiles if self.reader.masked or self.shape.pixels % t[0] == 0]
+        return [
+            f'triton.Config({{"BLOCK_M": {m}, "BLOCK_N": {self._block_n()}, "BLOCK_K": {deep}}}, num_warps={w}, num_stages={s})'
+            for m, w, s in fitting
+        ]
+
+    def write(self, taken: set[str]) -> None:
+        """The new kernel and its launch."""
+        assert self.launch is not None
+        assert self.reader is not None
+        assert self.shape is not None
+        code, old = self.code, self._text()
+        name = fresh_name(f"conv_{old.name}", taken)
+        given = {a.arg for a in self.reader.function.args.args}
+        pointers = fresh_name("image_ptr", set(given)), fresh_name("weights_ptr", set(given))
+        text = convolution_kernel.text(self.reader, self.shape, name, self._configs(), pointers, self._block_n())
+        key = f"{self.launch.kernel} {name}"
+        code.kernels.texts[key] = KernelText(name, text, old.order, old.names, old.helpers)
+        kept = {p: v for p, v in self.launch.arguments.items() if p != self.parameter or p.startswith("in_out_ptr")}
+        arguments = {"in_ptr_image": self._operand(0), "in_ptr_weight": self._operand(1)}
+        arguments |= {p: kept[p] for p in old.order if p in kept and p in code.kernels.cleaned[self.launch.kernel].pointers}
+        numbers = [p for p in old.order if p in kept and p not in arguments]
+        passed = [code.host.text(kept[p]) for p in numbers]
+        tiles = -(-self.shape.out_channels // self._block_n())
+        precision = '"tf32" if torch.backends.cudnn.allow_tf32 else "ieee"' if self._dtype() == "torch.float32" else '"ieee"'
+        made = FusedLaunch(key, arguments, name, self.shape.pixels, f" * {tiles}" if tiles > 1 else "", passed, precision)
+        self._replace(made)
+
+    def _operand(self, at: int) -> ast.expr:
+        call: Any = self.step.value
+        argument: ast.expr = call.args[at]
+        return argument
+
+    def _replace(self, made: FusedLaunch) -> None:
+        operands = {_operand(self.step, 0), _operand(self.step, 1)}
+        items: list[HostStep] = []
+        freed: list[str] = []
+        for item in self.program.items:
+            if item is self.step:
+                items += self._result() if self.parameter.startswith("in_out_ptr") else []
+            elif item is self.launch:
+                items += [made, *([Free(freed)] if freed else [])]
+                freed = []
+            elif isinstance(item, Free) and self.launch in self.program.items[self.program.items.index(item) :]:
+                now = [t for t in item.targets if t not in operands]
+                freed += [t for t in item.targets if t in operands]
+                items += [Free(now)] if now else []
+            else:
+                items.append(item)
+        self.program.items = [*items]
+
+    def _result(self) -> list[HostStep]:
+        """The convolution's result, which the kernel fills now."""
+        assert self.step.layout is not None
+        shape, stride = ([sympy.Integer(n) for n in part] for part in self.step.layout)
+        given = self.program.tensors[_operand(self.step, 0)]
+        self.program.tensors[self.step.target] = HostTensor(shape, stride, given.dtype, given.device)
+        size, steps = (syntax_tree(str(tuple(part)), mode="eval").body for part in self.step.layout)
+        return [Allocate(self.step.target, size, steps, given.dtype, given.device)]
+
+
+def _values(step: HostStep) -> list[ast.expr]:
+    return list(step.arguments.values()) if isinstance(step, Launch) else [step.value] if isinstance(step, Assign) else []
+
+
+def _operand(step: Assign, at: int) -> str:
+    call: Any = step.value
+    return call.args[at].id if isinstance(call.args[at], ast.Name) else ""
+
+
+def _shape(program: HostProgram, step: Assign) -> Shape | None:
+    """None for others than ordinary convolutions of channels-last images by such weights, over two dimensions."""
+    call: Any = step.value
+    settings = {k.arg: ast.literal_eval(k.value) for k in call.keywords if ast.unparse(k.value)[0] in "(0123456789TFN"}
+    image, weight = (program.tensors.get(_operand(step, at)) for at in (0, 1))
+    if image is None or weight is None or step.layout is None or settings.get("bias", 0) is not None:
+        return None
+    if settings.get("transposed") is not False or settings.get("groups") != 1:
+        return None
+    sizes = [_numbers(t) for t in (image, weight)]
+    if any(s is None or len(s[0]) != 4 or not _channels_last(*s) for s in [*sizes, step.layout]) or image.dtype != weight.dtype:
+        return None
+    (n, c, *size), (o, _, *taps) = (s[0] for s in sizes if s is not None)
+    if max(n * c * size[0] * size[1], *(step.layout[0][0] * s for s in step.layout[1])) >= 2**31:
+        return None
+    pair: Any = lambda name: tuple(settings[name])
+    return Shape(n, c, (size[0], size[1]), o, (step.layout[0][2], step.layout[0][3]), (taps[0], taps[1]),
+                 pair("stride"), pair("padding"), pair("dilation"))  # fmt: skip
+
+
+def _numbers(tensor: HostTensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    known = all(sympy.sympify(n).is_Integer for n in (*tensor.shape, *tensor.stride))
+    return (tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride))) if known else None
+
+
+def _channels_last(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether neighbours among the channels lie side by side, and nothing is between pixels; sizes of 1 may have any stride."""
+    _, c, h, w = shape
+    wanted = (h * w * c, 1, w * c, c)
+    return all(n == 1 or a == b for n, a, b in zip(shape, stride, wanted, strict=True))
+
+
+def line(launch: FusedLaunch, pointers: list[str]) -> str:
+    """The statement that launches it."""
+    grid = f'lambda meta: (-(-{launch.pixels} // meta["BLOCK_M"]){launch.tiles},)'
+    return f"{launch.name}[{grid}]({', '.join([*pointers, *launch.passed])}, PRECISION={launch.precision})"
+
+
+__all__ = ["FusedLaunch", "join", "line"]

@@ -1,0 +1,75 @@
+"""Convolutions in the kernel that reads their result."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.emit import fused_convolutions
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
+
+MIXED = Options(fixed=True, mixed=True)
+CASE = """
+class Model(nn.Module):
+    def __init__(self, channels, out_channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, out_channels, SETTINGS)
+        self.scale = nn.Parameter(torch.rand(out_channels, 1, 1))
+    def forward(self, x):
+        return FOLLOWS
+batch, channels, out_channels, size = 2, 16, 32, 10
+def get_inputs(): return [torch.rand(batch, channels, size, size)]
+def get_init_inputs(): return [channels, out_channels]
+"""
+KEPT = "F.avg_pool2d(torch.tanh(self.conv(x) * self.scale) - 0.2, 2)"
+CASES = {
+    "a minimum over channels": ("3", "torch.tanh(self.conv(x).min(1, keepdim=True)[0])", {}),
+    "channels of no power of two": ("3", "torch.sigmoid(self.conv(x).amax(1))", {"out_channels = 2, 16, 32": "out_channels = 2, 16, 24"}),
+    "a result that is kept": ("3", KEPT, {}),
+    "a result that is read again": ("3", "self.conv(x).relu() + self.conv(x).mean(1, keepdim=True)", {}),
+    "a result that is pooled": ("3", "F.max_pool2d(self.conv(x), 3, 1)", {}),
+    "running sums": ("3", "self.conv(x).cumsum(1)", {}),
+    "channels in front": ("1", "F.hardswish(self.conv(x)) * self.scale", {}),
+    "padded, with steps": ("3, stride=2, padding=2, dilation=2", "F.mish(self.conv(x))", {}),
+    "few channels, padded": ("3, padding=1", "F.silu(self.conv(x)) * self.scale", {"2, 16, 32": "2, 8, 32"}),
+    "tall windows": ("(1, 3), padding=(0, 1)", "torch.sigmoid(self.conv(x)) + 1", {"2, 16, 32, 10": "2, 48, 32, 16"}),
+    "half precision": ("3, padding=1", "F.gelu(self.conv(x)) + x.mean()", {
+        "out_channels, 1, 1))": "out_channels, 1, 1))\n        self.half()", "size, size)]": "size, size).half()]"}),
+}  # fmt: skip
+
+
+def case(name: str) -> str:
+    settings, follows, changes = CASES[name]
+    text = CASE.replace("SETTINGS", settings).replace("FOLLOWS", follows)
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_follows_a_convolution_is_in_its_kernel(name: str, hybrid: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
+    text = compiled(problem(case(name)), MIXED)
+    path = text.partition("def forward_at_known_sizes")[2]
+    assert re.search(r"\bconv_\w+_kernel\[", path)
+    assert "conv2d(" not in path
+    verdict = hybrid.judge(problem(case(name)), Candidate(source=text))
+    assert verdict.correct, verdict.message
+
+
+@pytest.mark.parametrize("follows", ["self.conv(x).softmax(1)", "F.group_norm(self.conv(x), 4)"])
+def test_results_that_are_read_twice_or_by_others_stay_cudnns(follows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
+    path = compiled(problem(CASE.replace("SETTINGS", "3").replace("FOLLOWS", follows)), MIXED).partition("def forward_at_known_sizes")[2]
+    assert path
+    assert not re.search(r"\bconv_\w+_kernel\[", path)
+
+
+def test_many_products_stay_cudnns() -> None:
+    wide = case("a minimum over channels").replace("2, 16, 32, 10", "8, 256, 64, 130")
+    assert "conv2d(" in compiled(problem(wide), MIXED).partition("def forward_at_known_sizes")[2]
