@@ -17,7 +17,8 @@ from kernelllm.compiler.emit.integer_text import FLOORDIV, MOD
 from kernelllm.core.text import syntax_tree
 
 _OWN = {
-    "pixels", "channels", "image", "down", "right", "first", "acc", "start", "taken", "tap_h", "tap_w", "at", "inside", "window", "weight",
+    "pixels", "channels", "image", "down", "right", "first", "acc", "step", "taken", "tap", "tap_h", "tap_w", "at", "inside", "window",
+    "weight",
 }  # fmt: skip
 """Names that the convolution has for itself."""
 
@@ -212,8 +213,8 @@ def _convolution(shape: Shape, images: str, weights: str, *, full: bool) -> list
         f"right = {_times(f'pixels % {out_w}', step_w)}{f' - {pad_w}' if pad_w else ''}",
         f"first = ((image * {height} + down) * {width} + right) * {shape.channels}",
         "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
-        f"for start in range(0, {shape.products}, BLOCK_K):",
-        "    taken = start + tl.arange(0, BLOCK_K)",
+        f"for step in range(tl.cdiv({shape.products}, BLOCK_K)):",
+        "    taken = step * BLOCK_K + tl.arange(0, BLOCK_K)",
     ]
     together = shape.channels % 16 == 0  # all of a tile's products are of one tap
     window = _of_one_tap(shape) if together else _of_many_taps(shape)
@@ -235,11 +236,12 @@ def _times(text: str, number: int) -> str:
 
 
 def _of_one_tap(shape: Shape) -> list[str]:
-    """Statements, then where a tile of windows lies, and which of it are images."""
+    """Statements, then where a tile of windows lies, and which of it are images. So written that the compiler sees how they are aligned."""
     (height, width), (apart_h, apart_w) = shape.size, shape.dilation
-    down, right = f"start // {shape.channels * shape.taps[1]}", f"start // {shape.channels} % {shape.taps[1]}"
-    place = f"({_times(down, apart_h * width)} + {_times(right, apart_w)}) * {shape.channels} + start % {shape.channels}"
-    found, inside = [f"at = {place}"], f"(pixels < {shape.pixels})[:, None]"
+    down, right = f"tap // {shape.taps[1]}", f"tap % {shape.taps[1]}"
+    place = f"({_times(down, apart_h * width)} + {_times(right, apart_w)}) * {shape.channels}"
+    found = [f"tap = step // ({shape.channels} // BLOCK_K)", f"at = {place} + step % ({shape.channels} // BLOCK_K) * BLOCK_K"]
+    inside = f"(pixels < {shape.pixels})[:, None]"
     if any(shape.padding):
         found += [f"tap_h = down + {_times(down, apart_h)}", f"tap_w = right + {_times(right, apart_w)}"]
         rows, cols = f"(tap_h >= 0) & (tap_h < {height})", f"(tap_w >= 0) & (tap_w < {width})"

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from kernelllm.compiler.emit import fused_convolutions, kernel_text
+from dataclasses import dataclass, field
+
+from kernelllm.compiler.emit import kernel_text
 from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import MOST_BLOCKS, Cleaned
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.inductor.wrapper_lines import Launch
+
+
+@dataclass
+class FusedLaunch(Launch):
+    """A launch of a convolution with what follows it."""
+
+    name: str = ""
+    pixels: int = 0
+    tiles: str = ""
+    passed: list[str] = field(default_factory=list)
+    """Texts of the numbers behind the pointers."""
+    precision: str = ""
+
+    def line(self, pointers: list[str]) -> str:
+        """The statement, with these texts for its ``arguments``."""
+        grid = f'lambda meta: (-(-{self.pixels} // meta["BLOCK_M"]){self.tiles},)'
+        return f"{self.name}[{grid}]({', '.join([*pointers, *self.passed])}, PRECISION={self.precision})"
 
 
 class LaunchWriter:
@@ -22,8 +41,8 @@ class LaunchWriter:
 
     def lines(self, launch: Launch) -> list[str]:
         """The statements that launch one kernel: sizes that need a name, then the call."""
-        if isinstance(launch, fused_convolutions.FusedLaunch):
-            return [fused_convolutions.line(launch, [self.kernels.pointer(value) for value in launch.arguments.values()])]
+        if isinstance(launch, FusedLaunch):
+            return [launch.line([self.kernels.pointer(value) for value in launch.arguments.values()])]
         cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.configs[launch.kernel], self.kernels.texts[launch.kernel]
         lines: list[str] = []
         passed: list[str] = []

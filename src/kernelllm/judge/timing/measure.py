@@ -195,9 +195,9 @@ def _untimed(process: CandidateProcess, sets: list[list[Any]]) -> list[Any]:
 
 
 def _output_findings(
-    candidate: TimedCandidate, reference: Reference, rules: Rules, sets: list[list[Any]], untimed: list[Any]
+    candidate: TimedCandidate, reference: Reference, rules: Rules, sets: list[list[Any]], untimed: Sequence[Any] = ()
 ) -> list[Finding]:  # fmt: skip
-    by_inputs = [(inputs, candidate.outputs_on(which), untimed[which : which + 1]) for which, inputs in enumerate(sets)]
+    by_inputs = [(inputs, candidate.outputs_on(which), [*untimed[which : which + 1]]) for which, inputs in enumerate(sets)]
     by_inputs += [(inputs, [value], []) for inputs, value in candidate.of_fresh]
     findings = []
     while by_inputs:  # what was compared needs no memory any more
@@ -209,7 +209,7 @@ def _output_findings(
         while outputs and outcome is not None and not outcome.error:
             value = outputs.pop()
             compared = outcome.compared(value, rules)
-            if not compared.ok and outcome.without_tf32() and untimed:
+            if not compared.ok and untimed and outcome.without_tf32():
                 compared = compare(value, Expected(own[0]), rules) if own else replace(compared, ok=True)
             wrong += [] if compared.ok or outcome.by_rounding(value, rules) else [compared.message]
         if wrong:
