@@ -126,3 +126,35 @@ def test_what_is_changed_in_place_behind_the_loop(text: str, loops: int, quick: 
     assert candidate.source.count("for _ in tl.range(0, steps") == loops
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
+
+
+OF_ALL = """
+class Model(nn.Module):
+    def __init__(self, tags):
+        super().__init__()
+        self.transitions, self.start = nn.Parameter(torch.randn(tags, tags)), nn.Parameter(torch.randn(tags))
+    def forward(self, emissions, mask):
+        score = self.start + emissions[0]
+        for i in range(1, emissions.size(0)):
+            follows = NEXT
+            score = torch.where(mask[i].unsqueeze(1), follows, score)
+        score += self.start
+        return score.amax(1)
+steps, batch, tags = 9, 6, 20
+def get_inputs(): return [torch.randn(steps, batch, tags), torch.rand(steps, batch) > 0.2]
+def get_init_inputs(): return [tags]
+"""
+
+
+@pytest.mark.parametrize("follows", [
+    "torch.logsumexp(score.unsqueeze(2) + self.transitions + emissions[i].unsqueeze(1), dim=1)",
+    "(score.unsqueeze(2) + self.transitions).max(dim=1)[0] + emissions[i]",
+], ids=["random field", "best path"])  # fmt: skip
+def test_a_state_that_follows_from_all_of_its_row_stays_in_the_kernel(follows: str, quick: Judge) -> None:
+    text = OF_ALL.replace("NEXT", follows)
+    candidate = next(Compiler().write(problem(text), 1))
+    assert candidate.source.count("for _ in tl.range(0, steps") == 1
+    assert "argmax" not in candidate.source
+    verdict = quick.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1

@@ -25,6 +25,7 @@ from kernelllm.compiler.capture import (
     plain_rules,
     quantized_weights,
     staged_reductions,
+    values_alone,
 )
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.depthwise import sum_over_window
@@ -42,6 +43,8 @@ def run(graph: GraphModule, options: Options) -> None:
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
     drop_copies(graph)
+    if not options.backward:
+        values_alone.rewrite(graph, options)
     if not options.short:
         equal_steps.join(graph, options)
     if not options.library:

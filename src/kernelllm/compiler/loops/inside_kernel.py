@@ -262,7 +262,7 @@ def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
     arguments[place:place] = [ast.arg(name) for name in new]
     step.launch.args[place:place] = [ast.Name("steps"), *(syntax_tree(f"{v}.stride(0)", mode="eval").body for v in moving.values())]
     columns = next((int(n) for k in step.launch.keywords if k.arg == "BLOCK_COLS" for n in re.findall(r"\d+", ast.unparse(k.value))), _TILE)
-    most = {"BLOCK_ROWS": max(1, _TILE // columns), "BLOCK": _BLOCK}
+    most = {"BLOCK_ROWS": max(1, _TILE // columns), "BLOCK": _BLOCK} if "tl.trans(" not in ast.unparse(kernel) else {}
     for keyword in step.launch.keywords:
         wanted, value = most.get(keyword.arg or ""), keyword.value
         if wanted and isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > wanted:
@@ -319,7 +319,8 @@ def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
         if (name in sliced) == listed:
             return value
         whole = f"torch.empty((steps, *{name}.shape), device={name}.device, dtype={name}.dtype)"
-        return syntax_tree(whole if listed else f"torch.empty_like({name}[0])", mode="eval").body
+        one = f"torch.empty({name}.shape[1:], device={name}.device, dtype={name}.dtype)"  # where there is no step, too
+        return syntax_tree(whole if listed else one, mode="eval").body
     need(called == "torch.empty" and isinstance(like, ast.Tuple))
     if listed:
         like.elts.insert(0, ast.Name("steps"))

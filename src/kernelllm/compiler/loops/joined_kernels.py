@@ -29,7 +29,7 @@ def with_one_kernel(source: str) -> str:
         launches: list[Any] = [s for s in step.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
                                and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
         need(len(launches) == 2)
-        first, second = (_Kernel(tree, statement.value) for statement in launches)
+        first, second = (RowKernel(tree, statement.value) for statement in launches)
         old = [(span(first.node), None, 0), (span(second.node), second.node, 0), (span(step), step, 4)]
         dropped = _Joined(first, second, step).written()
         _without(step, launches[0], {*dropped, first.given["n_rows"]})
@@ -43,7 +43,7 @@ def with_one_kernel(source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Kernel:
+class RowKernel:
     """A kernel over rows and its one launch."""
 
     def __init__(self, tree: ast.Module, launch: Any) -> None:
@@ -94,7 +94,7 @@ class _Kernel:
 class _Joined:
     """The second kernel with the first inside; ``shared`` is the first's row as the second has it."""
 
-    def __init__(self, first: _Kernel, second: _Kernel, step: Any) -> None:
+    def __init__(self, first: RowKernel, second: RowKernel, step: Any) -> None:
         self.first, self.second, self.step = first, second, step
         need(first.width() == second.width() and not first.read() & (first.written() | second.written()))
         need(not second.written() & (second.read() | first.written()))

@@ -36,6 +36,7 @@ from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.checked_once import checked_once
 from kernelllm.compiler.loops.contiguous_steps import with_contiguous_steps
 from kernelllm.compiler.loops.fission import with_fission
+from kernelllm.compiler.loops.groups_of_rows import with_groups
 from kernelllm.compiler.loops.hoisted import with_products_ahead
 from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
@@ -151,6 +152,8 @@ class LoopStep:
         whole = ensured(f"{source.rstrip()}\n\n{methods}\n", needed)
         joined = with_loop_inside(with_one_kernel(whole))
         found = joined if INSIDE in joined else with_loop_inside(whole)
+        found = found if INSIDE in found else with_loop_inside(with_groups(whole))
+        found = found if INSIDE in found else whole
         return found if INSIDE in found else launched_again(checked_once(with_contiguous_steps(found)))
 
 

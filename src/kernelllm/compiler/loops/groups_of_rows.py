@@ -1,0 +1,106 @@
+"""A step in which each number of a state is made of all numbers of its group has a program for a group: then the loop can go inside.
+
+That is the recursion of a conditional random field, of Viterbi's algorithm and of hidden Markov models: ``score[j]`` follows from
+``score[i] + transitions[i, j]`` over all i. A kernel over rows j reads its group's state along its columns. With all rows of a group in
+one program, what it reads there is what it holds, turned.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from kernelllm.compiler.emit import formatting
+from kernelllm.compiler.loops.body import STEP
+from kernelllm.compiler.loops.inside_kernel import Unfit, need, place_of, span
+from kernelllm.compiler.loops.joined_kernels import RowKernel
+from kernelllm.core.text import syntax_tree
+
+_WIDEST = 128
+"""Numbers of a group up to which a tile of them by themselves fits into a program's registers."""
+
+
+def with_groups(source: str) -> str:
+    """The file with a program for each group in the step's kernel, or as it is."""
+    tree = syntax_tree(source)
+    try:
+        model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
+        step = next(s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == STEP)
+        launches: list[Any] = [s for s in step.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
+                               and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
+        need(len(launches) == 1)
+        kernel = RowKernel(tree, launches[0].value)
+        spans = [(span(kernel.node), kernel.node, 0), (span(step), step, 4)]
+        _turned(kernel)
+        _launched(kernel)
+    except (Unfit, StopIteration, KeyError, AttributeError, IndexError):  # a node is not of the kind that it must be
+        return source
+    lines = source.splitlines()
+    for (start, end), node, indent in sorted(spans, key=lambda each: -each[0][0]):
+        lines[start - 1 : end] = formatting.text([node], indent).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def _width(kernel: RowKernel) -> str:
+    """How many columns there are, as the kernel says it."""
+    return ast.unparse(kernel.defined["col_mask"]).removeprefix("cols < ")
+
+
+def _turned(kernel: RowKernel) -> None:
+    """Rows of one group, and what is read along its columns made of what is read at the rows."""
+    width = _width(kernel)
+    groups = {name for name, value in kernel.defined.items() if ast.unparse(value) == f"rows // {width}"}
+    whole = {f"{group} * {width} + cols" for group in groups} | {f"cols + {group} * {width}" for group in groups}
+    along: dict[str, str] = {}
+    """Pointer to what is read along the columns."""
+    own: dict[str, str] = {}
+    for name, value in kernel.defined.items():
+        call = value if isinstance(value, ast.Call) and ast.unparse(value.func) == "tl.load" else None
+        if call is None or not isinstance(call.args[0], ast.BinOp):
+            continue
+        pointer = ast.unparse(call.args[0].left)
+        if place_of(call, pointer) in whole:
+            need(pointer not in along)
+            along[pointer] = name
+        elif place_of(call, pointer) == "rows":
+            own[pointer] = name
+    need(along)
+    body: list[Any] = []
+    for statement in kernel.node.body:
+        target = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+        if target == "rows":
+            text = f"rows = tl.program_id(0) * {width} + tl.arange(0, BLOCK_ROWS)[:, None]"
+        elif target == "row_mask":
+            text = f"row_mask = tl.arange(0, BLOCK_ROWS)[:, None] < {width}"
+        elif target in along.values():
+            pointer = next(p for p, name in along.items() if name == target)
+            held = own.get(pointer, f"{target}_held")
+            need(held in own.values() or not {held} & {*kernel.defined, *kernel.names})
+            text = f"{held} = tl.load({pointer} + rows, row_mask, other=0.0)\n{target} = tl.where(col_mask, tl.trans({held}), 0.0)"
+        elif target in own.values() and next(p for p, name in own.items() if name == target) in along:
+            continue
+        else:
+            body.append(statement)
+            continue
+        body += syntax_tree(text).body
+    kernel.node.body = body
+
+
+def _launched(kernel: RowKernel) -> None:
+    """A program for each group, with a tile of rows and columns alike."""
+    block = kernel.named["BLOCK_COLS"]
+    widest = max(map(int, re.findall(r"\d+", block)), default=_WIDEST + 1)
+    need(widest <= _WIDEST)
+    width = _width(kernel)
+    place = kernel.names.index("n_rows")
+    grid = f"({kernel.given['n_rows']} // {kernel.given.get(width, width)},)"
+    kernel.launch.func.slice = syntax_tree(grid, mode="eval").body
+    del kernel.launch.args[place], kernel.node.args.args[place]
+    for keyword in kernel.launch.keywords:
+        if keyword.arg in ("BLOCK_ROWS", "num_warps"):
+            text = block if keyword.arg == "BLOCK_ROWS" else "4" if widest <= _WIDEST // 2 else "8"
+            keyword.value = syntax_tree(text, mode="eval").body
+
+
+__all__ = ["with_groups"]
