@@ -151,3 +151,27 @@ def get_init_inputs(): return [width]
 def test_layers_named_by_numbers_that_are_no_index(hybrid: Judge, options: Options) -> None:
     verdict = hybrid.judge(problem(NUMBERED), Candidate(source=compiled(problem(NUMBERED), options)))
     assert verdict.correct, verdict.message
+
+
+GATHERED = """
+class Settings:
+    def __init__(self, width, hidden, groups=2):
+        self.width, self.hidden, self.groups = width, hidden, groups
+class Model(nn.Module):
+    def __init__(self, *args, **more):
+        super().__init__()
+        self.settings = Settings(*args, **more)
+        self.up = nn.Linear(self.settings.width, self.settings.hidden)
+    def forward(self, x):
+        return torch.tanh(self.up(x)).view(x.shape[0], self.settings.groups, -1).softmax(-1)
+def get_inputs(): return [torch.randn(32, 48)]
+def get_init_inputs(): return [48, 96]
+"""
+
+
+def test_gathered_arguments_lead_to_the_path_for_known_sizes(hybrid: Judge) -> None:
+    text = compiled(problem(GATHERED), Options(fixed=True, mixed=True))
+    assert "self.has_known_sizes = args == (48, 96)" in text
+    verdict = hybrid.judge(problem(GATHERED), Candidate(source=text))
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1

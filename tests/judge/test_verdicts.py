@@ -17,6 +17,7 @@ from kernelllm.judge.trials import reference_run
 from kernelllm.judge.trials.configurations import unseen
 from kernelllm.judge.trials.refused_sizes import refused_sizes
 from kernelllm.judge.verdict import compile_failure
+from kernelllm.problems import shrink
 
 
 def test_a_correct_kernel_is_correct_with_its_evidence(warm: Judge) -> None:
@@ -266,6 +267,15 @@ def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict
     changed = {"D": (32, 23), "B": (64, 5), "SIDES": (SIDES, ((13, 16), (6, 8)))}
     reference: Any = SimpleNamespace(sizes=SizeSet(label="shrunk-1", changed=changed), problem=SQUARE)
     assert refused_sizes(failure, [reference]) == fixed
+
+
+@pytest.mark.parametrize("said", ["x_size0 + 4 > width", "x.shape[0] != rows", "x.size(0) > rows"])
+def test_a_refusal_may_name_a_dimension_by_its_tensor(said: str) -> None:
+    literal = problem("x * x", "[torch.randn(640, 150)]")
+    failure = CandidateFailure(Status.RUNTIME_ERROR, f"The candidate raised ValueError: written for {said}")
+    failure.refused = True
+    reference: Any = SimpleNamespace(sizes=shrink.describe(literal, shrink.shrunk(literal, count=1)[0]), problem=literal)
+    assert set(refused_sizes(failure, [reference]).values()) == {640}
 
 
 def test_broken_references_are_the_problems_fault(warm: Judge) -> None:

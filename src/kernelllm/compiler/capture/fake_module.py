@@ -103,15 +103,14 @@ def _built_for_real(problem: Problem, mode: FakeTensorMode) -> tuple[dict[str, A
 
 
 def _by_name(model: type, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a class by the names of its constructor; those gathered by ``*`` and ``**`` are left out."""
+    """Arguments of a class by the names of its constructor; those gathered by ``*`` and ``**`` are a tuple and a dictionary."""
     try:
         signature = inspect.signature(model)
         bound = signature.bind(*args, **kwargs)
     except (TypeError, ValueError):
         return {}
     bound.apply_defaults()
-    gathering = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: value for name, value in bound.arguments.items() if signature.parameters[name].kind not in gathering}
+    return dict(bound.arguments)
 
 
 @dataclass

@@ -168,7 +168,7 @@ def _described(value: Any, env: ShapeEnv) -> Any:
         return SizeExpression(size_text(expression)) if plain is None else plain
     if isinstance(value, list | tuple):
         return type(value)(_described(v, env) for v in value) if type(value) in (list, tuple) else value
-    return value
+    return {k: _described(v, env) for k, v in value.items()} if type(value) is dict else value
 
 
 def _unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule, options: Options, given: Set[sympy.Symbol]) -> frozenset[sympy.Symbol]:

@@ -26,7 +26,7 @@ def unread(captured: Captured, condition: Condition) -> set[str]:
 
 def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionDef) -> dict[str, str]:
     """Conditions under which an argument differs from what the kernels hold, to what they hold."""
-    mine = {a.arg for a in (*constructor.args.posonlyargs, *constructor.args.args, *constructor.args.kwonlyargs)}
+    mine = parameters(constructor)
     given = {name: value for name, value in captured.constructor.items() if name in mine}
     names = {v.text: ast.Name(n, ast.Load()) for n, v in given.items() if isinstance(v, SizeExpression) and _symbols(v.text) == {v.text}}
     own = {str(s): int(n) for s, n in hints(captured.env).items()}
@@ -47,6 +47,13 @@ def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionD
     return found
 
 
+def parameters(function: ast.FunctionDef) -> set[str]:
+    """Names of all that a function may be given; ``*args`` and ``**kwargs`` have theirs."""
+    args = function.args
+    rest = [a for a in (args.vararg, args.kwarg) if a is not None]
+    return {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)}
+
+
 def _symbols(text: str) -> set[str]:
     return {*re.findall(r"\bs\d+\b", text)}
 
@@ -65,6 +72,11 @@ def _fixed(name: str, value: Any, lost: dict[str, int]) -> Iterator[tuple[str, s
         yield f"len({name}) != {len(value)}", f"len({name})={len(value)}"
         for i, item in enumerate(value):
             yield from _fixed(f"{name}[{i}]", item, lost)
+        return
+    if isinstance(value, dict) and any(isinstance(v, SizeExpression | list | tuple | dict) for v in value.values()):
+        yield f"set({name}) != {set(value)!r}", f"set({name})={set(value)!r}"
+        for key, item in value.items():
+            yield from _fixed(f"{name}[{key!r}]", item, lost)
         return
     if isinstance(value, SizeExpression) and _symbols(value.text) <= lost.keys():
         value = eval(as_python(value.text), {"__builtins__": {}}, dict(lost))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
 from kernelllm.compiler.emit import fused_convolutions, state_paths
-from kernelllm.compiler.emit.constructor_checks import literal
+from kernelllm.compiler.emit.constructor_checks import literal, parameters
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.host_steps import in_layout
@@ -80,7 +80,7 @@ class FixedPath(GraphCode):
         if constructor and not file.held():
             differing = [c for c in self.guards.fixed_arguments(constructor) if c not in refused]
             known = {c.split(" ")[0].split("[")[0].removeprefix("len(").removesuffix(")") for c in (*differing, *refused)}
-            if not {a.arg for a in constructor.args.args[1:] + constructor.args.kwonlyargs} <= known:
+            if not parameters(constructor) - {constructor.args.args[0].arg} <= known:
                 raise CaptureError("Not all sizes that the constructor's arguments set are known.", where="emit")
             if differing:
                 equal = [c.replace(" is not ", " is ", 1) if " is not " in c else c.replace(" != ", " == ", 1) for c in differing]

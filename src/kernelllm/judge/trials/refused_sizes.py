@@ -53,9 +53,15 @@ def refused_sizes(failure: CandidateFailure | None, references: Sequence[Referen
     if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
         return found
     names = readable(references[0].problem.source) if references else {}
-    words = set(re.findall(r"[A-Za-z_]\w*", said))
-    called = {name: own for name, own, _ in changed if names.get(name, name) in words}
+    words = set(re.findall(r"[A-Za-z_]\w*(?:\.shape\[\d+\]|\.size\(\d+\))?", said))
+    called = {name: own for name, own, _ in changed if _spoken(names.get(name, name)) & words}
     return called or _naming(numbers, changed)
+
+
+def _spoken(name: str) -> set[str]:
+    """How a candidate may call a size: that of a dimension by its tensor."""
+    found = re.fullmatch(r"(\w+) dim (\d+)", name)
+    return {f"{found[1]}_size{found[2]}", f"{found[1]}.shape[{found[2]}]", f"{found[1]}.size({found[2]})"} if found else {name}
 
 
 def _naming(numbers: set[int], values_of: Iterable[tuple[str, Any, Any]]) -> dict[str, Any]:
