@@ -431,3 +431,29 @@ def test_rows_behind_the_last_count_are_left_out(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(text), 1)
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
+
+
+GRID = """
+import math
+class Model(nn.Module):
+    def __init__(self, grid, dim):
+        super().__init__()
+        self.pos = nn.Parameter(torch.randn(1, grid * grid, dim))
+    def forward(self, x):
+        side = int(ROOT)
+        places = self.pos.reshape(1, side, side, -1)
+        return x * places + places.sum(2, keepdim=True)
+grid, dim = 9, 20
+def get_inputs(): return [torch.randn(2, grid, grid, dim)]
+def get_init_inputs(): return [grid, dim]
+"""
+
+
+@pytest.mark.parametrize("root", ["math.sqrt(self.pos.shape[1])", "self.pos.shape[1] ** 0.5"])
+def test_the_side_of_a_square_is_a_size(root: str, quick: Judge) -> None:
+    case = problem(GRID.replace("ROOT", root))
+    (candidate,) = Compiler().write(case, 1)
+    assert "FIXED_SIZES" not in candidate.source
+    verdict = quick.judge(case, candidate)
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1

@@ -47,6 +47,8 @@ def to_sympy(node: ast.expr) -> Any:
             return symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -to_sympy(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=0.5)):
+            return _root(to_sympy(left))
         case ast.BinOp(left=left, op=op, right=right):
             chosen = _select(node)
             if chosen is not None:
@@ -69,9 +71,20 @@ def to_sympy(node: ast.expr) -> Any:
             return _floor(above, denominator) - _floor(below, denominator)
         case ast.Call(func=ast.Attribute(attr="sym_float" | "sym_int"), args=[a]):
             return to_sympy(a)
+        case ast.Call(func=ast.Attribute(attr="sqrt" | "_sym_sqrt"), args=[a]):
+            return _root(to_sympy(a))
         case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[a, b]):
             return _floor(to_sympy(a), to_sympy(b))
     raise NotInteger(ast.unparse(node))
+
+
+def _root(square: Any) -> Any:
+    """The root of a square of sizes, which a float holds exactly. Raises NotInteger for other numbers."""
+    positive = {s: sympy.Dummy(positive=True, integer=True) for s in square.free_symbols}
+    root = sympy.sqrt(sympy.factor(square.xreplace(positive)))
+    if any(not p.exp.is_Integer for p in root.atoms(sympy.Pow)) or not root.is_integer:
+        raise NotInteger(f"sqrt({square})")
+    return root.xreplace({new: old for old, new in positive.items()})
 
 
 def _float_product(node: ast.expr) -> tuple[Any, Any, Any, Any] | None:
