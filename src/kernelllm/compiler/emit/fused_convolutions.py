@@ -86,8 +86,23 @@ class _FusedConvolution:
         if len(own) != 1 or not isinstance(self.launch.arguments[own[0]], ast.Name) or own[0] not in self._text().order:
             return False
         self.parameter = own[0]
+        if self._overwritten(after[: after.index(self.launch) + 1]):
+            return False
         returned = any(base in map(self.program.base, names(e)) for e in self.program.result)
         return own[0].startswith("in_out_ptr") or (own[0].startswith("in_ptr") and len(readers) == 1 and not returned)
+
+    def _overwritten(self, until: list[HostStep]) -> bool:
+        """Whether memory of images or weights has another use until the launch: the convolution is computed there only."""
+        kept = {self.program.base(_operand(self.step, at)) for at in (0, 1)}
+        for item in until:
+            if isinstance(item, Launch):
+                written = [v for p, v in item.arguments.items() if p.startswith(("out_ptr", "in_out_ptr"))]
+            else:
+                written = [ast.Name(item.target)] if isinstance(item, Allocate | Assign) else []
+                written += [item.value] if isinstance(item, Assign) else []
+            if kept & {self.program.base(name) for value in written for name in names(value)}:
+                return True
+        return False
 
     def _text(self) -> KernelText:
         assert self.launch is not None
@@ -147,13 +162,14 @@ class _FusedConvolution:
         operands = {_operand(self.step, 0), _operand(self.step, 1)}
         items: list[HostStep] = []
         freed: list[str] = []
+        launched = False
         for item in self.program.items:
             if item is self.step:
                 items += self._result() if self.parameter.startswith("in_out_ptr") else []
             elif item is self.launch:
                 items += [made, *([Free(freed)] if freed else [])]
-                freed = []
-            elif isinstance(item, Free) and self.launch in self.program.items[self.program.items.index(item) :]:
+                launched = True
+            elif isinstance(item, Free) and not launched:
                 now = [t for t in item.targets if t not in operands]
                 freed += [t for t in item.targets if t in operands]
                 items += [Free(now)] if now else []
