@@ -14,6 +14,7 @@ from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.trace import BUILD, WAYS, Trace
 
@@ -83,6 +84,10 @@ class RelationSearch:
         """The constants to override for these slot values: only those that differ from the original."""
         return overridden(self.problem, self.original, values)
 
+    def may_change(self, slot: Slot, value: int) -> bool:
+        """Whether a number is a size. One that is written where it is passed has the name of the argument that it is."""
+        return sizes.is_size(readable(self.problem.source).get(slot[0], slot[0]), value)
+
     def run(self, values: Sizes) -> Trace | None:
         """A dry run; None where the problem does not work at these sizes or a dimension has fallen to 1 that was more."""
         trace = self.dry_runs.works(self.overrides(values))
@@ -118,7 +123,7 @@ def classify(search: RelationSearch) -> list[SizeGroup]:
     stuck: list[Slot] = []
     idle: list[Slot] = []
     for slot, value in search.start.items():
-        if not sizes.is_size(slot[0], value):
+        if not search.may_change(slot, value):
             continue
         down = [value // 2, value // 3, value * 3 // 4, value - 1] if value > SMALL else [value - 1, value + 1]
         trace = next((t for v in down if v >= 2 and (t := search.dry_runs.works(search.overrides({**search.start, slot: v})))), None)

@@ -162,7 +162,7 @@ def _equal_together(search: RelationSearch) -> list[SizeGroup]:
     found: dict[int, SizeGroup] = {}
     for group in search.groups:
         value = search.start[group.head]
-        equal = {s: 1 for s, v in search.start.items() if v == value and sizes.is_size(s[0], v)}
+        equal = {s: 1 for s, v in search.start.items() if v == value and search.may_change(s, v)}
         merged = replace(group, slots={**group.slots, **equal}) if value > SMALL else group
         known = found.setdefault(value, merged)
         if known is not merged:

@@ -32,6 +32,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import import_root, importable
+from kernelllm.problems.readable_sizes import readable
 from kernelllm.problems.sizes import is_size, literals
 
 SOURCE = "__source_of_problem__"
@@ -78,9 +79,9 @@ def _written(key: str, value: Any, keys: Mapping[str, int]) -> ast.expr:
 class _SizeLookups(ast.NodeTransformer):
     """Routes the literals of module-level assignments, and those in the input functions, through a table."""
 
-    def __init__(self, inner: Mapping[tuple[int, int], tuple[str, int]]) -> None:
+    def __init__(self, inner: Mapping[tuple[int, int], tuple[str, int]], arguments: Mapping[str, str]) -> None:
         self.found: dict[str, int] = {}
-        self._inner = inner
+        self._inner, self._arguments = inner, arguments
         """(line, column) of literals inside expressions and functions, to their name and value."""
 
     def module(self, tree: ast.Module) -> ast.Module:
@@ -95,7 +96,7 @@ class _SizeLookups(ast.NodeTransformer):
         """A literal with a generated name becomes a look-up of that name."""
         if isinstance(node, ast.Constant | ast.BinOp) and (node.lineno, node.col_offset) in self._inner:
             name, value = self._inner[(node.lineno, node.col_offset)]
-            if is_size(name, value):
+            if is_size(self._arguments.get(name, name), value):
                 self.found[name] = value
                 return ast.copy_location(_lookup(name), node)
             return node
@@ -137,7 +138,7 @@ def parse(problem: Problem) -> tuple[Any, dict[str, int]]:
     """The problem's code with its size literals routed through a table, and those literals. Raises ProblemError."""
     try:
         tree = syntax_tree(problem.source)
-        sizes = _SizeLookups(literals(problem.source))
+        sizes = _SizeLookups(literals(problem.source), readable(problem.source))
         code = compile(sizes.module(tree), problem.path or f"<{problem.name}>", "exec")
     except (SyntaxError, ValueError) as error:
         raise ProblemError(f"The problem is not valid Python: {error}.", where=problem.path or problem.name) from error
