@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 from compiled import problem
 
@@ -175,3 +178,24 @@ def test_gathered_arguments_lead_to_the_path_for_known_sizes(hybrid: Judge) -> N
     verdict = hybrid.judge(problem(GATHERED), Candidate(source=text))
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+KEYWORDS = """
+class Model(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.settings = settings
+        self.up = nn.Linear(settings["width"], settings["hidden"])
+    def forward(self, x):
+        return torch.tanh(self.up(x)) * self.settings["gain"]
+def get_inputs(): return [torch.randn(32, 48)]
+def get_init_inputs(): return [[], {"width": 48, "hidden": 96, "gain": 1.5}]
+"""
+
+
+def test_gathered_settings_that_kernels_hold_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "written.py").write_text(compiled(problem(KEYWORDS), Options()))
+    made = runpy.run_path(str(tmp_path / "written.py"))["ModelNew"]
+    made(width=48, hidden=96, gain=1.5)
+    with pytest.raises(ValueError, match="gain"):
+        made(width=48, hidden=96, gain=2.5)

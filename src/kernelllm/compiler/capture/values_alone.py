@@ -20,9 +20,9 @@ def rewrite(graph: GraphModule, options: Options) -> None:
         for node in graph.graph.find_nodes(op="call_function", target=target):
             if not all(user.target is operator.getitem and user.args[1] == 0 for user in node.users):
                 continue
-            x, dim, *keepdim = node.args
-            if node.kwargs or not x.meta["val"].dim():
+            if node.kwargs or not node.args[0].meta["val"].dim():
                 continue
+            x, dim, *keepdim = node.args
             with graph.graph.inserting_before(node):
                 made = Editor(graph, node, None, options).call(alone, x, [dim], bool(keepdim and keepdim[0]))
             for user in list(node.users):

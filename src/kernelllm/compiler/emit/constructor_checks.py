@@ -74,7 +74,7 @@ def _fixed(name: str, value: Any, lost: dict[str, int]) -> Iterator[tuple[str, s
             yield from _fixed(f"{name}[{i}]", item, lost)
         return
     if isinstance(value, dict) and any(isinstance(v, SizeExpression | list | tuple | dict) for v in value.values()):
-        yield f"set({name}) != {set(value)!r}", f"set({name})={set(value)!r}"
+        yield f"sorted({name}) != {sorted(value)!r}", f"sorted({name})={sorted(value)!r}"
         for key, item in value.items():
             yield from _fixed(f"{name}[{key!r}]", item, lost)
         return

@@ -23,10 +23,10 @@ _RAISED = re.compile(
 def together(items: list[HostStep], wrapper: Wrapper) -> list[HostStep]:
     """The steps of a forward with one for all counters, where the first of them was."""
     raising = [i for i in items if isinstance(i, Launch) and _raises(i, wrapper.kernels[i.kernel])]
-    if len(raising) < _FEWEST:
+    counters = [ast.unparse(i.arguments[_pointers(i)[0]]) for i in raising]
+    if len(raising) < _FEWEST or len({*counters}) < len(counters):
         return items
-    counters = ", ".join(ast.unparse(i.arguments[_pointers(i)[0]]) for i in raising)
-    one = Assign("", syntax_tree(f"torch._foreach_add_([{counters}], 1)", mode="eval").body)
+    one = Assign("", syntax_tree(f"torch._foreach_add_([{', '.join(counters)}], 1)", mode="eval").body)
     return [one if i is raising[0] else i for i in items if i is raising[0] or i not in raising]
 
 
