@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from compiled import problem
@@ -199,3 +200,32 @@ def test_gathered_settings_that_kernels_hold_are_checked(tmp_path: Path) -> None
     made(width=48, hidden=96, gain=1.5)
     with pytest.raises(ValueError, match="gain"):
         made(width=48, hidden=96, gain=2.5)
+
+
+CONFIGURED = """
+class Settings:
+    def __init__(self, width=48, hidden=96, gain=1.5, name="block"):
+        self.width, self.hidden, self.gain, self.name = width, hidden, gain, name
+class Model(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.up, self.gain = nn.Linear(settings.width, settings.hidden), settings.gain
+    def forward(self, x):
+        return torch.tanh(self.up(x)) * self.gain
+rows = 32
+def get_inputs(): return [torch.randn(rows, 48)]
+def get_init_inputs(): return [Settings()]
+"""
+
+
+def test_of_a_configuration_what_is_read_is_checked(hybrid: Judge, tmp_path: Path) -> None:
+    text = compiled(problem(CONFIGURED), Options(fixed=True, mixed=True))
+    assert "def forward_at_known_sizes(" in text
+    assert "FIXED_SIZES" not in text
+    verdict = hybrid.judge(problem(CONFIGURED), Candidate(source=text))
+    assert verdict.correct, verdict.message
+    (tmp_path / "written.py").write_text(text)
+    made = runpy.run_path(str(tmp_path / "written.py"))["ModelNew"]
+    made(SimpleNamespace(width=48, hidden=96, gain=1.5, name="another"))
+    with pytest.raises(ValueError, match="gain"):
+        made(SimpleNamespace(width=48, hidden=96, gain=2.5))

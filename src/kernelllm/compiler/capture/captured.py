@@ -71,6 +71,13 @@ class SizeExpression:
     text: str
 
 
+@dataclass(frozen=True)
+class Attributes:
+    """Attributes of an object, such as a configuration, by name: plain values and :class:`SizeExpression`."""
+
+    values: dict[str, Any]
+
+
 Condition = tuple[str, str, str]
 """Two size expressions as Python with a comparison between them: ``("2 * s0", "<=", "s1")``."""
 

@@ -13,7 +13,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, grouped_parts, passes, results, size_conditions
-from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, SizeExpression, free_symbols
+from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
+from kernelllm.compiler.capture.described_arguments import arguments_described, described
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.graph_editor import STATE
 from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
@@ -99,8 +100,8 @@ def to_captured(
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
         guards=size_conditions.written(env, decided, {s.symbol for s in sizes}),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
-        constructor={name: _described(value, env) for name, value in built.constructor.items()},
-        plain_inputs={name: _described(value, env) for name, value in plain_inputs(built)},
+        constructor=arguments_described(built, env),
+        plain_inputs={name: described(value, env) for name, value in plain_inputs(built)},
         modes=dict(built.modes),
         autocasts=autocasts,
         digits=_named_by_digits(built.model),
@@ -158,17 +159,6 @@ def _autocast(node: torch.fx.Node) -> bool:
 def _results(value: Any) -> torch.dtype | None:
     first = value[0] if isinstance(value, list | tuple) else value
     return first.dtype if isinstance(first, torch.Tensor) else None
-
-
-def _described(value: Any, env: ShapeEnv) -> Any:
-    """An argument without symbols: numbers that the code pinned, and expressions of what is left."""
-    if isinstance(value, torch.SymInt | torch.SymFloat):
-        expression = env.replace(value.node._expr)
-        plain = int(expression) if expression.is_Integer else float(expression) if expression.is_number else None
-        return SizeExpression(size_text(expression)) if plain is None else plain
-    if isinstance(value, list | tuple):
-        return type(value)(_described(v, env) for v in value) if type(value) in (list, tuple) else value
-    return {k: _described(v, env) for k, v in value.items()} if type(value) is dict else value
 
 
 def _unknown_sizes(graph: torch.fx.GraphModule, built: FakeModule, options: Options, given: Set[sympy.Symbol]) -> frozenset[sympy.Symbol]:

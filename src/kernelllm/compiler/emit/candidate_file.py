@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import formatting, launcher, prepared, state_paths
+from kernelllm.compiler.emit import constructor_checks, formatting, launcher, prepared, state_paths
 from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
@@ -36,7 +36,9 @@ class CandidateFile(MainGraph):
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         super().__init__(problem, lowered)
         self.gradients = GradientCode(self, lowered.backward) if lowered.backward else None
-        self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed else None
+        constructor = self.constructor()
+        guarded = constructor is None or self.held() or constructor_checks.told(self.captured, constructor)
+        self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed and guarded else None
 
     def source(self) -> str:
         """The file's text, formatted."""

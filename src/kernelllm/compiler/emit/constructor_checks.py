@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.compiler.capture.captured import Captured, Condition, Size, SizeExpression
+from kernelllm.compiler.capture.captured import Attributes, Captured, Condition, Size, SizeExpression
 from kernelllm.compiler.capture.derived_sizes import hints
 from kernelllm.compiler.emit import size_examples
 from kernelllm.compiler.emit.forward import HostPrinter
@@ -66,14 +66,24 @@ class _Arguments(ast.NodeTransformer):
         return self.names.get(node.id, node)
 
 
+def told(captured: Captured, constructor: ast.FunctionDef) -> bool:
+    """Whether a file can tell all arguments of a constructor from others."""
+    given = [captured.constructor.get(name) for name in parameters(constructor) - {constructor.args.args[0].arg}]
+    return all(isinstance(v, Attributes | SizeExpression | list | tuple | dict) or literal(v) is not None for v in given)
+
+
 def _fixed(name: str, value: Any, lost: dict[str, int]) -> Iterator[tuple[str, str]]:
     """``lost``: sizes that something depends on and that can be read nowhere. They are fixed; others are not."""
-    if isinstance(value, list | tuple) and any(isinstance(v, SizeExpression | list | tuple) for v in value):
+    if isinstance(value, Attributes):
+        for attribute, item in value.values.items():
+            yield from _fixed(f"{name}.{attribute}", item, lost)
+        return
+    if isinstance(value, list | tuple) and any(isinstance(v, SizeExpression | Attributes | list | tuple | dict) for v in value):
         yield f"len({name}) != {len(value)}", f"len({name})={len(value)}"
         for i, item in enumerate(value):
             yield from _fixed(f"{name}[{i}]", item, lost)
         return
-    if isinstance(value, dict) and any(isinstance(v, SizeExpression | list | tuple | dict) for v in value.values()):
+    if isinstance(value, dict) and any(isinstance(v, SizeExpression | Attributes | list | tuple | dict) for v in value.values()):
         yield f"sorted({name}) != {sorted(value)!r}", f"sorted({name})={sorted(value)!r}"
         for key, item in value.items():
             yield from _fixed(f"{name}[{key!r}]", item, lost)

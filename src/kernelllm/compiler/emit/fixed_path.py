@@ -79,7 +79,8 @@ class FixedPath(GraphCode):
         refused = set(file.guards.fixed_arguments(constructor)) if constructor else set()
         if constructor and not file.held():
             differing = [c for c in self.guards.fixed_arguments(constructor) if c not in refused]
-            known = {c.split(" ")[0].split("[")[0].removeprefix("len(").removesuffix(")") for c in (*differing, *refused)}
+            known = {re.sub(r"^(len|sorted)\(", "", c).partition(" ")[0].rstrip(")").partition("[")[0].partition(".")[0]
+                     for c in (*differing, *refused)}  # fmt: skip
             if not parameters(constructor) - {constructor.args.args[0].arg} <= known:
                 raise CaptureError("Not all sizes that the constructor's arguments set are known.", where="emit")
             if differing:

@@ -61,7 +61,7 @@ def _turned(kernel: RowKernel) -> None:
             continue
         pointer = ast.unparse(call.args[0].left)
         if place_of(call, pointer) in whole:
-            need(pointer not in along)
+            need(pointer not in along and all(k.arg != "other" or ast.unparse(k.value) in ("0.0", "0") for k in call.keywords))
             along[pointer] = name
         elif place_of(call, pointer) == "rows":
             own[pointer] = name
@@ -77,7 +77,7 @@ def _turned(kernel: RowKernel) -> None:
             pointer = next(p for p, name in along.items() if name == target)
             held = own.get(pointer, f"{target}_held")
             need(held in own.values() or not {held} & {*kernel.defined, *kernel.names})
-            text = f"{held} = tl.load({pointer} + rows, row_mask, other=0.0)\n{target} = tl.where(col_mask, tl.trans({held}), 0.0)"
+            text = f"{held} = tl.load({pointer} + rows, row_mask, other=0)\n{target} = tl.where(col_mask, tl.trans({held}), 0)"
         elif target in own.values() and next(p for p, name in own.items() if name == target) in along:
             continue
         else:
