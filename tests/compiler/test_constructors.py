@@ -89,7 +89,6 @@ def test_windows_are_computed_in_kernels() -> None:
     windows = " * ".join(f"torch.{name}_window(x.shape[1])" for name in ("hann", "hamming", "blackman", "bartlett"))
     text = compiled(problem(f"class Model(nn.Module):\n    def forward(self, x): return x * {windows}\n{INPUTS}"), Options())
     assert "_window(" not in text
-    assert "FIXED_SIZES" not in text
 
 
 def test_grids_of_one_point() -> None:
@@ -221,7 +220,6 @@ def get_init_inputs(): return [Settings()]
 def test_of_a_configuration_what_is_read_is_checked(hybrid: Judge, tmp_path: Path) -> None:
     text = compiled(problem(CONFIGURED), Options(fixed=True, mixed=True))
     assert "def forward_at_known_sizes(" in text
-    assert "FIXED_SIZES" not in text
     verdict = hybrid.judge(problem(CONFIGURED), Candidate(source=text))
     assert verdict.correct, verdict.message
     (tmp_path / "written.py").write_text(text)
