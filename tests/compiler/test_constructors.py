@@ -89,6 +89,7 @@ def test_windows_are_computed_in_kernels() -> None:
     windows = " * ".join(f"torch.{name}_window(x.shape[1])" for name in ("hann", "hamming", "blackman", "bartlett"))
     text = compiled(problem(f"class Model(nn.Module):\n    def forward(self, x): return x * {windows}\n{INPUTS}"), Options())
     assert "_window(" not in text
+    assert "FIXED_SIZES" not in text
 
 
 def test_grids_of_one_point() -> None:
