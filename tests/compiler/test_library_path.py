@@ -647,7 +647,7 @@ def test_a_kernel_is_not_compiled_for_each_step_of_an_unrolled_loop(hybrid: Judg
     assert verdict.correct, verdict.message
 
 
-COUNTED = """
+COUNTERS = """
 class Model(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -663,9 +663,9 @@ def get_init_inputs(): return [width]
 
 
 def test_counters_are_raised_by_one_launch(hybrid: Judge) -> None:
-    text = compiled(problem(COUNTED), Options(fixed=True, mixed=True))
+    text = compiled(problem(COUNTERS), Options(fixed=True, mixed=True))
     path = text.partition("def forward_at_known_sizes")[2]
     assert path.count("torch._foreach_add_(") == 1
     assert path.count("num_batches_tracked") == 4
-    verdict = hybrid.judge(problem(COUNTED), Candidate(source=text))
+    verdict = hybrid.judge(problem(COUNTERS), Candidate(source=text))
     assert verdict.correct, verdict.message

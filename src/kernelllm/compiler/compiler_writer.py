@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CALLED = re.compile(r"torch\.(?:ops\.aten\.|nn\.functional\.)(\w+)|torch\.(mm|bmm|addmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu)")
 _FINDING = {"nonzero"}
-_MOVING = {"view_as_complex", "view_as_real", "as_strided", "empty", "zeros", "full", "clone", "_to_copy", "copy_", "fill_"}
+_MOVING = {"view_as_complex", "view_as_real", "as_strided", "empty", "zeros", "full", "clone", "unbind", "_to_copy", "copy_", "fill_"}
 """Operators that compute nothing: they view or place elements, or find them."""
 __all__ = ["left_to_torch", "refuse_idle"]
 log = logging.getLogger(__name__)
