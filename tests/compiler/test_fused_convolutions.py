@@ -73,3 +73,13 @@ def test_results_that_are_read_twice_stay_cudnns(follows: str, monkeypatch: pyte
 def test_many_products_stay_cudnns() -> None:
     wide = case("a minimum over channels").replace("2, 16, 32, 10", "8, 256, 64, 130")
     assert "conv2d(" in compiled(problem(wide), MIXED).partition("def forward_at_known_sizes")[2]
+
+
+def test_numbers_in_which_kernels_differ_are_passed(hybrid: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
+    follows = "self.conv(torch.tanh(self.conv(torch.tanh(self.conv(x)) * 2.5)) * 3.5).abs()"
+    case = CASE.replace("SETTINGS", "3, padding=1").replace("FOLLOWS", follows).replace("16, 32, 10", "16, 16, 8")
+    text = compiled(problem(case), MIXED)
+    assert re.search(r"2\.5,\s+PRECISION=", text)
+    verdict = hybrid.judge(problem(case), Candidate(source=text))
+    assert verdict.correct, verdict.message

@@ -146,8 +146,8 @@ class _FusedConvolution:
         kept = {p: v for p, v in self.launch.arguments.items() if p != self.parameter or p.startswith("in_out_ptr")}
         arguments = {"in_ptr_image": self._operand(0), "in_ptr_weight": self._operand(1)}
         arguments |= {p: kept[p] for p in old.order if p in kept and p in code.kernels.cleaned[self.launch.kernel].pointers}
-        numbers = [p for p in old.order if p in kept and p not in arguments]
-        passed = [code.host.text(kept[p]) for p in numbers]
+        numbers = [p for p in old.order if p not in code.kernels.cleaned[self.launch.kernel].pointers]
+        passed = [code.host.size(code.kernels.size(self.launch, p)) for p in numbers]
         tiles = -(-self.shape.out_channels // self._block_n())
         precision = '"tf32" if torch.backends.cudnn.allow_tf32 else "ieee"' if self._dtype() == "torch.float32" else '"ieee"'
         made = FusedLaunch(key, arguments, name, self.shape.pixels, f" * {tiles}" if tiles > 1 else "", passed, precision)

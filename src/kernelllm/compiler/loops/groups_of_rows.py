@@ -12,9 +12,8 @@ import re
 from typing import Any
 
 from kernelllm.compiler.emit import formatting
-from kernelllm.compiler.loops.body import STEP
 from kernelllm.compiler.loops.inside_kernel import Unfit, need, place_of, span
-from kernelllm.compiler.loops.joined_kernels import RowKernel
+from kernelllm.compiler.loops.joined_kernels import RowKernel, step_and_launches
 from kernelllm.core.text import syntax_tree
 
 _WIDEST = 128
@@ -25,10 +24,7 @@ def with_groups(source: str) -> str:
     """The file with a program for each group in the step's kernel, or as it is."""
     tree = syntax_tree(source)
     try:
-        model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
-        step = next(s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == STEP)
-        launches: list[Any] = [s for s in step.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
-                               and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
+        step, launches = step_and_launches(tree)
         need(len(launches) == 1)
         kernel = RowKernel(tree, launches[0].value)
         spans = [(span(kernel.node), kernel.node, 0), (span(step), step, 4)]

@@ -24,10 +24,7 @@ def with_one_kernel(source: str) -> str:
     """The file with one kernel for the step's two, or as it is."""
     tree = syntax_tree(source)
     try:
-        model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
-        step = next(s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == STEP)
-        launches: list[Any] = [s for s in step.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
-                               and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
+        step, launches = step_and_launches(tree)
         need(len(launches) == 2)
         first, second = (RowKernel(tree, statement.value) for statement in launches)
         old = [(span(first.node), None, 0), (span(second.node), second.node, 0), (span(step), step, 4)]
@@ -41,6 +38,14 @@ def with_one_kernel(source: str) -> str:
             end += 1
         lines[start - 1 : end] = formatting.text([node], indent).splitlines() if node else []
     return "\n".join(lines) + "\n"
+
+
+def step_and_launches(tree: ast.Module) -> tuple[ast.FunctionDef, list[Any]]:
+    """The step of a file's loop, and its statements that launch kernels. Raises StopIteration where there is none."""
+    model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
+    step = next(s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == STEP)
+    calls = [s for s in step.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
+    return step, [s for s in calls if isinstance(s.value.func, ast.Subscript)]  # type: ignore[attr-defined]
 
 
 class RowKernel:
