@@ -29,7 +29,9 @@ LAYERS = {
     "grouped volumes": (3, "nn.Conv3d(channels, out_channels, 3, groups=4)", "self.conv(x) * self.scale", "conv3d("),
     "of stride 1": (2, "nn.ConvTranspose2d(channels, out_channels, (3, 2), padding=1)", "self.conv(x).relu() * self.scale", "conv2d("),
     "dilated": (1, "nn.ConvTranspose1d(channels, out_channels, 3, dilation=2)", "torch.tanh(self.conv(x))", "conv1d("),
-    "padded by more": (2, "nn.ConvTranspose2d(channels, out_channels, 3, padding=3)", "self.conv(x).relu() * self.scale", "conv_transpose2d("),
+    "padded by more": (2, "nn.ConvTranspose2d(channels, out_channels, 3, padding=3)", "self.conv(x).exp() * 2", "conv_transpose2d("),
+    "many taps": (3, "nn.ConvTranspose3d(2 * channels, out_channels, 5, 2, bias=False)", "F.max_pool3d(self.conv(torch.cat([x, x], 1)), 2)",
+                  "conv_alone_kernel["),
 }  # fmt: skip
 
 
@@ -73,7 +75,8 @@ def test_forms_of_known_sizes(name: str, hybrid: Judge) -> None:
 def test_how_inputs_are_made_does_not_bound_sizes(hybrid: Judge) -> None:
     """``mask[:, -20:] = 0`` is about the inputs that the problem draws."""
     text = PLAIN.replace("FOLLOWS", "x.cumsum(1) + index[:, -5:].sum(1, keepdim=True)").replace("4, 6000", "4, 64")
-    text = text.replace("def get_inputs(): return [", "def get_inputs():\n    x = torch.rand(rows, size)\n    x[:, -40:] = 0\n    return [x + ")
+    made_so = "def get_inputs():\n    x = torch.rand(rows, size)\n    x[:, -40:] = 0\n    return [x + "
+    text = text.replace("def get_inputs(): return [", made_so)
     made = compiled(problem(text), MIXED)
     assert "40" not in made
     verdict = hybrid.judge(problem(text), Candidate(source=made))

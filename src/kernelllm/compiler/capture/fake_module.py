@@ -95,7 +95,7 @@ def _without_bounds(env: ShapeEnv) -> Iterator[None]:
     found = env.guards[before:]
     env.guards[before:] = [g for g in found if isinstance(g.expr, sympy.Eq)]
     if len(env.guards) < before + len(found):
-        env.var_to_range.update({symbol: r for symbol, r in ranges.items() if symbol in env.var_to_range and symbol not in env.replacements})
+        env.var_to_range.update({s: r for s, r in ranges.items() if s in env.var_to_range and s not in env.replacements})
         env._update_version_counter()
 
 

@@ -46,8 +46,9 @@ def _softplus(node: Any) -> tuple[Node, float] | None:
     above, x, below = node.args
     threshold = above.args[1] if _calls(above, aten.gt.Scalar) and above.args[0] is x else None
     log = _calls(below, aten.log1p.default) and _calls(below.args[0], aten.exp.default) and below.args[0].args[0] is x
-    known = log and isinstance(threshold, int | float) and _LEAST <= threshold <= math.log(torch.finfo(torch.float32).max) / 2
-    return (x, threshold) if known and x.meta["val"].dtype == torch.float32 else None
+    if not log or not isinstance(threshold, int | float) or x.meta["val"].dtype != torch.float32:
+        return None
+    return (x, threshold) if _LEAST <= threshold <= math.log(torch.finfo(torch.float32).max) / 2 else None
 
 
 def _calls(node: Any, target: object) -> bool:
