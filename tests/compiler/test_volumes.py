@@ -30,7 +30,7 @@ LAYERS = {
     "of stride 1": (2, "nn.ConvTranspose2d(channels, out_channels, (3, 2), padding=1)", "self.conv(x).relu() * self.scale", "conv2d("),
     "dilated": (1, "nn.ConvTranspose1d(channels, out_channels, 3, dilation=2)", "torch.tanh(self.conv(x))", "conv1d("),
     "padded by more": (2, "nn.ConvTranspose2d(channels, out_channels, 3, padding=3)", "self.conv(x).exp() * 2", "conv_transpose2d("),
-    "many taps": (3, "nn.ConvTranspose3d(2 * channels, out_channels, 5, 2, bias=False)", "F.max_pool3d(self.conv(torch.cat([x, x], 1)), 2)",
+    "many taps": (3, "nn.ConvTranspose3d(2 * channels, 16, 5, 2, bias=False)", "F.max_pool3d(self.conv(torch.cat([x, x], 1)), 2)",
                   "conv_alone_kernel["),
 }  # fmt: skip
 
