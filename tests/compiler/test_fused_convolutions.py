@@ -67,13 +67,13 @@ BACK = {"nn.Conv2d": "nn.ConvTranspose2d"}
 SPREAD = {
     "volumes": ("3, padding=1", "F.gelu(self.conv(x)) * self.scale", VOLUMES),
     "volumes of few channels": ("(2, 3, 1), padding=(1, 0, 0)", "torch.tanh(self.conv(x) * self.scale)", VOLUMES | {"2, 16": "2, 8"}),
-    "transposed": ("3, stride=2, padding=1, output_padding=1", "torch.sigmoid(self.conv(x) * self.scale)", BACK),
-    "transposed, phases of differing sizes": ("(4, 3), stride=2", "(self.conv(x) - 0.5).relu() * self.scale", BACK),
+    "transposed": ("3, stride=2, padding=1, output_padding=1", "F.avg_pool2d(torch.sigmoid(self.conv(x) * self.scale), 2)", BACK),
+    "transposed, phases of differing sizes": ("(4, 3), stride=2", "F.max_pool2d((self.conv(x) - 0.5).tanh() * self.scale, 2)", BACK),
     "transposed, sums": ("(3, 5), stride=(2, 3), padding=(1, 2)", "torch.sigmoid(self.conv(x)).sum(1)", BACK),
     "transposed, a minimum": ("4, stride=2, padding=1", "self.conv(x).amin(1, keepdim=True)", BACK | {"16, 32, 10": "48, 24, 7"}),
-    "transposed volumes": ("(3, 2, 3), stride=(2, 1, 2), padding=1", "self.conv(x).relu() * self.scale",
+    "transposed volumes": ("(3, 2, 3), stride=(2, 1, 2), padding=1", "F.avg_pool3d(self.conv(x).tanh() * self.scale, 2)",
                            VOLUMES | {"nn.Conv2d": "nn.ConvTranspose3d"}),
-    "transposed, half precision": ("2, stride=2", "F.silu(self.conv(x)) * 3", BACK | {
+    "transposed, half precision": ("2, stride=2", "F.avg_pool2d(F.silu(self.conv(x)) * 3, 2)", BACK | {
         "out_channels, 1, 1))": "out_channels, 1, 1))\n        self.half()", "size, size)]": "size, size).half()]"}),
 }  # fmt: skip
 

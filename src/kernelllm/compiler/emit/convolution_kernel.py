@@ -28,7 +28,7 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution of channels-last images or volumes by weights [out, *taps, channels]; transposed: [channels, *taps, out]."""
+    """A convolution of channels-last images or volumes by weights [out, *taps, channels]; transposed: [*taps, out, channels]."""
 
     images: int
     channels: int
@@ -81,6 +81,8 @@ class Reader:
     """Whether it needs all channels of a pixel at once."""
     masked: bool = False
     """Whether it leaves out pixels behind the last one."""
+    alike: bool = False
+    """Whether it stores where it loads: channels last."""
 
 
 def reader(text: str, pointer: str, shape: Shape) -> Reader | None:
@@ -114,10 +116,13 @@ def _tiled(found: Reader, body: list[ast.stmt], shape: Shape) -> bool:
     call = next(n for n in ast.walk(found.load.value) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load")
     index = call.args[0].right  # type: ignore[attr-defined]
     indices = [name for name, value in values.items() if "tl.arange(" in ast.unparse(value)]
+    stores = [n.args[0] for s in body for n in ast.walk(s) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.store"]
     try:
         place = integers.to_sympy(_written_out(index, values, set(indices)))
+        stored = [integers.to_sympy(_written_out(s.right, values, set(indices))) for s in stores if isinstance(s, ast.BinOp)]
     except integers.NotInteger:
         return False
+    found.alike = len(stored) == len(stores) and all(s == place for s in stored)
     width, pixel, channel = shape.out_channels, "pixels[:, None]", "channels[None, :]"
     if indices == ["offsets"] and place == integers.symbol("offsets"):
         found.tile = {"offsets": f"{pixel} * {width} + {channel}"}
@@ -326,7 +331,7 @@ def _times(text: str, number: int) -> str:
 
 def _of_a_phase(shape: Shape) -> list[str]:
     """Statements, then where a tile of windows lies, which of it are images, and where its weights lie: a pixel's taps go back from it."""
-    names, whole = _names(shape), math.prod(shape.taps) * shape.out_channels
+    names = _names(shape)
     found = [f"tap = step // ({shape.channels} // BLOCK_K)"]
     for at, name in enumerate(names):
         below = " * ".join(f"{n}_taps" for n in names[at + 1 :])
@@ -343,7 +348,7 @@ def _of_a_phase(shape: Shape) -> list[str]:
         f"at = {deep} - ({place}) * {shape.channels}",
         "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]",
         "inside[:, None]",
-        f"taken[:, None] * {whole} + ({taps}) * {shape.out_channels} + channels[None, :]",
+        f"(({taps}) * {shape.out_channels} + channels[None, :]) * {shape.channels} + taken[:, None]",
     ]
 
 

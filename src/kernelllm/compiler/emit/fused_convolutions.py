@@ -17,7 +17,7 @@ from kernelllm.compiler.emit import convolution_kernel
 from kernelllm.compiler.emit.convolution_kernel import Reader, Shape
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor
 from kernelllm.compiler.emit.kernel_text import KernelText
-from kernelllm.compiler.emit.launch_code import FusedLaunch
+from kernelllm.compiler.emit.launch_code import WrittenLaunch
 from kernelllm.compiler.emit.prepared import names
 from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch
@@ -47,6 +47,15 @@ def convolution_kernel(out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, convolved)
 """
 """A kernel that does nothing else with a result."""
+_TURNED = '''
+@triton.jit
+def {name}(weights_ptr, out_ptr, n_elements, channels, BLOCK: tl.constexpr):
+    """Weights of a transposed convolution, with the channels that a product goes over side by side."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n_elements
+    weights = tl.load(weights_ptr + (offsets % channels * (n_elements // channels) + offsets // channels), mask)
+    tl.store(out_ptr + offsets, weights, mask)
+'''
 
 
 def join(code: GraphCode, taken: set[str]) -> None:
@@ -75,12 +84,14 @@ class _FusedConvolution:
 
     def fits(self) -> bool:
         self.shape = _shape(self.program, self.step)
-        if self.shape is None or not self._worth(self.shape) or not self._read_by_one():
+        if self.shape is None or not self._prepared() or not self._worth(self.shape) or not self._read_by_one():
             return False
         assert self.launch is not None
         kernel = self.code.kernels.texts[self.launch.kernel]
         self.reader = convolution_kernel.reader(kernel.text, kernel.names[self.parameter], self.shape)
         if self.reader is None or (self.reader.whole_rows and self.shape.out_channels > _WIDEST):
+            return False
+        if self.shape.transposed and not self.reader.whole_rows and not self.reader.alike:  # pixels of a phase lie apart
             return False
         if self.shape.products > _MOST and _steps(kernel.text) > self._cheap(self.shape):
             return False
@@ -93,10 +104,17 @@ class _FusedConvolution:
     def is_slow(self) -> bool:
         """Whether cuDNN is; then the convolution is a kernel of its own."""
         shape = self.shape
-        if shape is None or not shape.transposed or len(shape.size) < 3 or math.prod(shape.taps) <= _TAPS or not self._rounds():
+        if shape is None or not self._prepared() or not self._rounds():
+            return False
+        if not shape.transposed or len(shape.size) < 3 or math.prod(shape.taps) <= _TAPS:
             return False
         self.reader = convolution_kernel.reader(_ALONE, "out_ptr", shape)
         return bool(self._block_n())
+
+    def _prepared(self) -> bool:
+        """Whether its weights are made ahead of a run, as those of a transposed one must be: they are turned."""
+        assert self.shape is not None
+        return not self.shape.transposed or self.program.base(_operand(self.step, 1)) in self.code.prepared.buffers
 
     def _rounds(self) -> bool:
         dtype = self._dtype()
@@ -174,16 +192,50 @@ class _FusedConvolution:
         pointers = code.kernels.cleaned[self.launch.kernel].pointers
         given = {p: kept[p] for p in old.order if p in kept and p in pointers}
         passed = [code.host.size(code.kernels.size(self.launch, p)) for p in old.order if p not in pointers]
-        self._replace(self._launched(old, f"{self.launch.kernel} ", given, passed, taken))
+        made = self._launched(old, f"{self.launch.kernel} ", given, passed, taken, _precision(self._dtype()))
+        turned = self._turned(made, taken)
+        at = self.program.items.index(self.step)
+        self.program.items[at:at] = turned
+        self._replace(made)
 
     def write_alone(self, taken: set[str]) -> None:
         """The same for the convolution by itself."""
         alone = KernelText("", _ALONE, ["in_out_ptr0"], {"in_out_ptr0": "out_ptr"}, set())
-        made = self._launched(alone, "", {"in_out_ptr0": ast.Name(self.step.target)}, [], taken)
+        precision = _precision(self._dtype(), "tf32x3")  # cuDNN's slow kernel does not round
+        made = self._launched(alone, "", {"in_out_ptr0": ast.Name(self.step.target)}, [], taken, precision)
         at = self.program.items.index(self.step)
-        self.program.items[at : at + 1] = [*self._result(), made]
+        self.program.items[at : at + 1] = [*self._turned(made, taken), *self._result(), made]
 
-    def _launched(self, old: KernelText, key: str, given: dict[str, ast.expr], passed: list[str], taken: set[str]) -> FusedLaunch:
+    def _turned(self, made: WrittenLaunch, taken: set[str]) -> list[HostStep]:
+        """The steps that turn the weights of a transposed convolution, ahead of a run; the launch reads what they make."""
+        assert self.shape is not None
+        if not self.shape.transposed:
+            return []
+        code, texts = self.code, self.code.kernels.texts
+        if _TURNED not in texts:
+            name = fresh_name("turned_weights_kernel", taken)
+            texts[_TURNED] = KernelText(name, _TURNED.format(name=name).strip(), ["in_ptr0", "out_ptr0"], {})
+        given = self.program.tensors[_operand(self.step, 1)]
+        count = math.prod(int(n) for n in given.shape)
+        turned = f"{_operand(self.step, 1)}_turned"
+        self.program.tensors[turned] = HostTensor([sympy.Integer(count)], [sympy.Integer(1)], given.dtype, given.device)
+        code.host.paths[turned] = fresh_name("turned_weights", code.local)
+        size: Any = [syntax_tree(f"({n},)", mode="eval").body for n in (count, 1)]
+        kernel = texts[_TURNED].name
+        arguments = {"in_ptr0": self._operand(1), "out_ptr0": ast.Name(turned)}
+        numbers = [str(count), str(self.shape.channels)]
+        steps: list[HostStep] = [
+            Allocate(turned, size[0], size[1], given.dtype, given.device),
+            WrittenLaunch(_TURNED, arguments, kernel, f"({-(-count // 1024)},)", numbers, "BLOCK=1024"),
+        ]
+        code.prepared.buffers[turned] = None
+        code.prepared.steps |= {id(step) for step in steps}
+        made.arguments["in_ptr_weight"] = ast.Name(turned)
+        return steps
+
+    def _launched(
+        self, old: KernelText, key: str, given: dict[str, ast.expr], passed: list[str], taken: set[str], precision: str
+    ) -> WrittenLaunch:
         """The launch of the convolution with what ``old`` does. ``given``: its other tensors."""
         assert self.reader is not None
         assert self.shape is not None
@@ -198,15 +250,15 @@ class _FusedConvolution:
         arguments = {"in_ptr_image": self._operand(0), "in_ptr_weight": self._operand(1), **given}
         tiles = -(-self.shape.out_channels // self._block_n()) * self.shape.phases
         places = self.shape.images * math.prod(self.shape.places)
-        precision = '"tf32" if torch.backends.cudnn.allow_tf32 else "ieee"' if self._dtype() == "torch.float32" else '"ieee"'
-        return FusedLaunch(f"{key}{name}", arguments, name, places, f" * {tiles}" if tiles > 1 else "", passed, precision)
+        grid = f'lambda meta: (-(-{places} // meta["BLOCK_M"]){f" * {tiles}" if tiles > 1 else ""},)'
+        return WrittenLaunch(f"{key}{name}", arguments, name, grid, passed, f"PRECISION={precision}")
 
     def _operand(self, at: int) -> ast.expr:
         call: Any = self.step.value
         argument: ast.expr = call.args[at]
         return argument
 
-    def _replace(self, made: FusedLaunch) -> None:
+    def _replace(self, made: WrittenLaunch) -> None:
         operands = {_operand(self.step, 0), _operand(self.step, 1)}
         items: list[HostStep] = []
         freed: list[str] = []
@@ -233,6 +285,10 @@ class _FusedConvolution:
         self.program.tensors[self.step.target] = HostTensor(shape, stride, given.dtype, given.device)
         size, steps = (syntax_tree(str(tuple(part)), mode="eval").body for part in self.step.layout)
         return [Allocate(self.step.target, size, steps, given.dtype, given.device)]
+
+
+def _precision(dtype: str, rounded: str = "tf32") -> str:
+    return f'"{rounded}" if torch.backends.cudnn.allow_tf32 else "ieee"' if dtype == "torch.float32" else '"ieee"'
 
 
 def _steps(text: str) -> int:
