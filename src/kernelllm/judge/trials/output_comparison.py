@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -40,10 +41,24 @@ class OutputComparison:
         precise = planned.distribution in PRECISE and planned.state != FAINT
         rules = Rules(self.rules.profile, self._tolerance(planned), planned.distribution not in OWN_VALUES, precise)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
+        if comparison.ok and not (written := self._inputs(planned, mine, reference, rules)).ok:
+            comparison = written
         self.needed_tf32 |= comparison.ok and reference.has_tf32
         if comparison.within_eager_error:
             self._ill_conditioned.add(planned.distribution)
         return comparison
+
+    def _inputs(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun, rules: Rules) -> Comparison:
+        """The inputs that the reference writes into, as they are after the run."""
+        run, before = reference.inputs, reference.inputs_before
+        if run is None or not (run.finite or planned.distribution in OWN_VALUES):
+            return Comparison(True)
+        found = run.compared([mine.mutated.get(i, given) for i, given in before.items()], rules, exact=planned.distribution == STEPS)
+        if found.ok or (at := re.match(r"output\[(\d+)\]", found.message)) is None:
+            return found
+        position = [*before][int(at[1])]
+        text = f"Input tensor {position + 1}, into which the reference writes, is another one after the call{found.message[at.end() :]}"
+        return replace(found, message=text if position in mine.mutated else f"{text} The candidate leaves it as it was.")
 
     def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun, beyond_first: Any = None) -> bool:
         """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach. On heavy-tailed
@@ -56,7 +71,8 @@ class OutputComparison:
             return True
         if planned.distribution in (HEAVY, FAR, EQUAL):
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False)
-            return not well_conditioned(reference, rules, _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS)
+            roundings = _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS
+            return not all(well_conditioned(run, rules, roundings) for run in (reference, reference.inputs) if run is not None)
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
         return ill_conditioned and not reference.expected.has_exact
 

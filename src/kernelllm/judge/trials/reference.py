@@ -36,6 +36,7 @@ from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64,
 from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
 from kernelllm.judge.trials.survivable import in_range
 from kernelllm.judge.trials.tf32_allowance import ExactConvolutions, Tf32Convolutions
+from kernelllm.judge.trials.written_inputs import comparable, giving_inputs
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, seed_all
@@ -88,6 +89,7 @@ class Reference:
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
         self._other_buffers = OtherBuffers()
+        self._gives_inputs: tuple[int, ...] = ()  # in copies of this object: whose runs give these inputs, as they are afterwards
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
         self.state_buffers: frozenset[str] | None = None
@@ -189,17 +191,33 @@ class Reference:
         after = {n: t.clone() for n, t in self.buffers().items()}
         outcome = ReferenceRun(Expected(value), finite(value), mutated, after, left, before=before)
         if refinable:
-            outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
-            outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
-            outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
-            other = self._other_choices(value, private, seed, before)
-            outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
-            outcome.rewritten = lambda mine: rewritten(other.under, mine)
-            outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
+            affordable = self._affordable(tensors, first)
+            self._make_refinable(outcome, private, seed, before, affordable)
+            if self.gradients is None and private is not inputs and (written := comparable(tensors, mutated)):
+                other = copy.copy(self)
+                other._gives_inputs, other._other_buffers = written, OtherBuffers()
+                now, given = [tensors[i] for i in written], values.flatten(private)
+                outcome.inputs = ReferenceRun(Expected(now), finite(now), before=before)
+                outcome.inputs_before = {i: given[i] for i in written}
+                other._make_refinable(outcome.inputs, private, seed, before, affordable)
         return outcome
+
+    def _make_refinable(
+        self, outcome: ReferenceRun, private: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool
+    ) -> None:
+        value = outcome.expected.value
+        outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
+        outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
+        outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
+        other = self._other_choices(value, private, seed, before)
+        outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
+        outcome.rewritten = lambda mine: rewritten(other.under, mine)
+        outcome.refinements = self._refinements(value, private, seed, before, affordable)
 
     def called(self, model: torch.nn.Module, between: Callable[[], None] | None = None, owner: torch.nn.Module | None = None) -> Any:
         """How to call a copy of the model: as it is, or with its backward."""
+        if self._gives_inputs:
+            return giving_inputs(model, self._gives_inputs)
         if self.gradients is None:
             return lambda *inputs: mapped(model(*inputs), lambda tensor: tensor)
         made = gradient_outputs.Differentiated(model, self.gradients, owner)

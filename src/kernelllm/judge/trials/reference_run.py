@@ -30,6 +30,10 @@ class ReferenceRun:
     error: str = ""
     before: dict[str, torch.Tensor] = field(default_factory=dict)
     """Buffers before the run, where it can be refined."""
+    inputs: ReferenceRun | None = None
+    """The inputs that it wrote into, as they are after it, in the place of its output."""
+    inputs_before: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The same inputs as they were before it, by position."""
     unstable: bool = False
     """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
     has_tf32: bool = False
@@ -55,6 +59,7 @@ class ReferenceRun:
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
+        self.inputs, self.inputs_before = None, {}
         self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
         self.rewritten = lambda _: iter(())
         self.rechosen = self.rotated = self.rerounded = self.decided_otherwise = lambda: iter(())
