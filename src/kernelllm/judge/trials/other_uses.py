@@ -8,12 +8,13 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Severity, Status
 from kernelllm.judge.gradient_outputs import GRADIENT
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
@@ -39,6 +40,8 @@ _FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
 """In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
 a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""
 _RULES = Rules(tolerance=1e-2, precise=False)
+_STEADY, _STEADY_GPU = 1e-5, 1e-3
+"""How far two calls of a reference that keeps nothing may be apart: on a GPU sums by atomics differ."""
 _Run = Callable[[], Any]
 
 
@@ -74,7 +77,7 @@ def try_other_uses(
     uses = OtherUses()
     inputs = reference.inputs(seed)
     usual = _output(reference, reference.model, inputs, seed)
-    if usual is None:
+    if usual is None or _changes_with_calls(uses, reference, inputs, seed):
         return uses
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
@@ -117,6 +120,8 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
     """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
     the rest."""
     uses, inputs = OtherUses(), reference.inputs(seed)
+    if _changes_with_calls(uses, reference, inputs, seed):
+        return uses
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     process.load(state, reference.training)
@@ -138,6 +143,19 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
             text = f"The gradient of {wrong[0]} is wrong {what}: look at ctx.needs_input_grad."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     return uses
+
+
+def _changes_with_calls(uses: OtherUses, reference: Reference, inputs: list[Any], seed: int) -> bool:
+    """Whether the reference keeps something from call to call that is no buffer, so that no two calls can be compared."""
+    model = None
+    with failures_logged("no second model is built", ProblemError):
+        model = reference.built(reference.seed)  # what the trials left in the first one may hide it
+    first, again = (_output(reference, model, inputs, seed) if model is not None else None for _ in range(2))
+    rules = replace(_RULES, tolerance=_STEADY if reference.device == "cpu" else _STEADY_GPU)
+    if first is None or again is None or compare(again, Expected(first), rules).ok:
+        return False
+    uses.ignored.append("The reference's result changes from one call to the next on the same inputs: no other uses were tried.")
+    return True
 
 
 def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
