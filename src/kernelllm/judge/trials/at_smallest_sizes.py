@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
@@ -58,8 +59,9 @@ def try_empty(process: CandidateProcess, runs: Sequence[PreparedRun]) -> OtherUs
 
 
 def _refuse_other(prepared: PreparedRun, value: object, what: str) -> None:
-    compared = prepared.run.compared(value, _RULES)
-    if not compared.ok and (not same_structure(prepared.run.expected.value, value) or well_conditioned(prepared.run, _RULES)):
+    rules = replace(_RULES, only_finite=not prepared.run.finite)
+    compared = prepared.run.compared(value, rules)
+    if not compared.ok and (not same_structure(prepared.run.expected.value, value) or well_conditioned(prepared.run, rules)):
         text = f"Silently different {what}: {compared.message} Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 

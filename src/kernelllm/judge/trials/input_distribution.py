@@ -20,7 +20,7 @@ from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.survivable import INDEXING, survives
 from kernelllm.problems import nested
 from kernelllm.problems.bounds import HIGHEST, LOWEST, at_bounds
-from kernelllm.problems.inputs import holds_labels, variant
+from kernelllm.problems.inputs import free, holds_labels, variant
 
 PROBLEM = "problem"
 TOUCHED = "touched"
@@ -65,6 +65,15 @@ EXPLANATIONS = {
 }
 """What a wrong output says of a candidate that was right before."""
 
+AS_DRAWN, POSITIVE, SMALLER = "as drawn", "positive", "smaller"
+FORMS = (AS_DRAWN, POSITIVE, SMALLER)
+"""Forms of inputs of one distribution, each tried where the reference gives hardly a finite number on the one before: a logarithm of
+negative numbers, a sum of exponentials of large ones."""
+_POSITIVE_KINDS = frozenset({"normal", "uniform", "large", "zeros", "tiny", HEAVY, STEPS})
+_SMALLER_KINDS = frozenset({"large", HEAVY})
+_LEAST, _SMALLER_BY = 1e-4, 8.0
+"""The smallest number of positive inputs, and by what smaller ones are divided."""
+
 OWN_VALUES = frozenset({PROBLEM, REPEATED})
 NAMES = {PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed"}
 """What a reader is told of inputs whose kind is no word for how they are drawn."""
@@ -83,6 +92,8 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
     ``first_seed``: of the first trial at this size.
     """
     made = _drawn(reference, distribution, seed, first_seed)
+    if made is not None and reference.forms.get(distribution, AS_DRAWN) != AS_DRAWN:
+        made = _in_form(reference.inputs(seed), made, reference.forms[distribution])
     if made is None or distribution in OWN_VALUES:
         return made
     return made if survives(reference, made, whole_numbers=distribution in (TOUCHED, *BOUNDS)) else None
@@ -109,6 +120,31 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
     if distribution == TOUCHED and varied is inputs:
         return None
     return _weights_kept(inputs, varied) if reference.problem.origin == OF_TORCH_COMPILE else varied
+
+
+def next_form(reference: Reference, distribution: str) -> bool:
+    """The reference gives hardly a finite number on such inputs: whether there is another form of them. Kept for later candidates."""
+    known = reference.forms.get(distribution, AS_DRAWN)
+    kinds = {POSITIVE: _POSITIVE_KINDS, SMALLER: _SMALLER_KINDS}
+    later = [form for form in FORMS[FORMS.index(known) + 1 :] if distribution in kinds[form]]
+    if later:
+        reference.forms[distribution] = later[0]
+    return bool(later)
+
+
+def _in_form(own: list[Any], made: list[Any], form: str) -> list[Any]:
+    """``made`` with its numbers in another form, where any other numbers than the problem's ``own`` may be."""
+    known = iter(nested.tensors(own))
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        mine = next(known)
+        if not tensor.is_floating_point() or tensor.element_size() < 2 or holds_labels(mine) or not free(mine):
+            return tensor
+        new = tensor.abs().clamp_min(_LEAST) if form == POSITIVE else tensor / _SMALLER_BY
+        return torch.empty_like(tensor).copy_(new)
+
+    found: list[Any] = nested.mapped(made, changed)
+    return found
 
 
 def provides_for_nan(reference: Reference) -> bool:

@@ -12,7 +12,7 @@ from kernelllm.judge.trials.input_distribution import EQUAL, FAR, HEAVY, OWN_VAL
 from kernelllm.judge.trials.parameter_states import FAINT
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
-from kernelllm.judge.trials.same_computation import in_dtypes_of
+from kernelllm.judge.trials.same_computation import finite, in_dtypes_of
 from kernelllm.judge.trials.schedule import PlannedTrial
 
 _TF32_STATISTICS = 1e-2
@@ -39,7 +39,8 @@ class OutputComparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
         precise = planned.distribution in PRECISE and planned.state != FAINT
-        rules = Rules(self.rules.profile, self._tolerance(planned), planned.distribution not in OWN_VALUES, precise)
+        other = planned.distribution not in OWN_VALUES
+        rules = Rules(self.rules.profile, self._tolerance(planned), other, precise, only_finite=other and not reference.finite)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
         if comparison.ok and not (written := self._inputs(planned, mine, reference, rules)).ok:
             comparison = written
@@ -70,7 +71,7 @@ class OutputComparison:
         if beyond_first is not None and planned.distribution in OWN_VALUES and reference.by_rounding(beyond_first, self.rules):
             return True
         if planned.distribution in (HEAVY, FAR, EQUAL):
-            rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False)
+            rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
             roundings = _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS
             return not all(well_conditioned(run, rules, roundings) for run in (reference, reference.inputs) if run is not None)
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
@@ -84,6 +85,8 @@ class OutputComparison:
     ) -> tuple[str, ...]:
         """Buffers that differ after the run. ``missing``: names that the candidate lacks."""
         names = tuple(n for n in run.buffers if n not in missing)
+        if planned.distribution not in OWN_VALUES and not finite(list(run.buffers.values())):
+            names = ()  # of NaN or infinities in the output, statistics say nothing
         if not names:
             return ()
         theirs = process.state(names)

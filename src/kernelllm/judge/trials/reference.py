@@ -92,6 +92,8 @@ class Reference:
         self._gives_inputs: tuple[int, ...] = ()  # in copies of this object: whose runs give these inputs, as they are afterwards
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
+        self.forms: dict[str, str] = {}
+        """The form of a distribution's inputs that it gives finite numbers on."""
         self.state_buffers: frozenset[str] | None = None
         """Buffers that are state; None until :mod:`kernelllm.judge.trials.other_states` has looked."""
 
@@ -166,7 +168,7 @@ class Reference:
         :meth:`ReferenceRun.refine`); ``first``: even where that is a lot of work."""
         tensors = values.flatten(inputs)
         refinable = refinable and self._exact
-        private = _copied(inputs) if refinable and self._mutates is not False else inputs
+        private = mapped(inputs, torch.Tensor.clone) if refinable and self._mutates is not False else inputs
         before = {n: t.clone() for n, t in self.buffers().items()} if refinable else {}
         versions, parameters = [t._version for t in tensors], [(p, p._version) for p in self.model.parameters()]
         ops: Counter[str] = Counter()
@@ -317,7 +319,8 @@ class Reference:
         def run(mode: contextlib.AbstractContextManager[Any], double: bool) -> Any:
             found, precision = None, in_float64(conversions=self._conversions) if double else contextlib.nullcontext()
             with failures_logged("no run with other choices"), self.calling(seed), precision, mode:
-                found = self.called(self._model_copy("float64" if double else "tf32", before))(*(in_double if double else _copied)(inputs))
+                given = in_double(inputs) if double else mapped(inputs, torch.Tensor.clone)
+                found = self.called(self._model_copy("float64" if double else "tf32", before))(*given)
             return found if found is not None and (double or same_structure(value, found)) else None
 
         return OtherChoices(
@@ -334,7 +337,7 @@ class Reference:
         for number in range(runs if stochastic else 1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
-                found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
+                found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
                 self._other_buffers.keep(self._models["tf32"])
             if found is not None and same_structure(value, found):
                 yield found
@@ -386,10 +389,6 @@ def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     return {name: amount - part.get(name, 0) for name, amount in whole.items() if amount > part.get(name, 0)}
 
 
-def _copied(value: Any) -> Any:
-    return mapped(value, torch.Tensor.clone)
-
-
 def prepare(
     problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool, backward: bool = False
 ) -> Reference:
@@ -397,6 +396,5 @@ def prepare(
     try:
         return Reference(problem, sizes, constants, device, seed, exact, backward)
     except torch.OutOfMemoryError as error:
-        raise ProblemError(
-            f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name
-        ) from error
+        text = f"The reference does not fit into the memory of {device}: {error}."
+        raise ProblemError(text, where=problem.path or problem.name) from error

@@ -10,7 +10,7 @@ import torch
 
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare, few_numbers, few_whole_numbers, tolerance_for
 from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest, takes_twice
-from kernelllm.judge.trials.same_computation import in_dtypes_of, same_shapes
+from kernelllm.judge.trials.same_computation import MUCH, finite_share, in_dtypes_of, same_shapes
 from kernelllm.problems import nested
 
 _TWICE = "Of equal numbers that topk or sort choose, the same one is taken twice: each belongs in one place."
@@ -56,6 +56,11 @@ class ReferenceRun:
     """The output where, of several values for one place, those stay that are nearest to a candidate's output."""
     rotated: Callable[[], Iterator[tuple[list[Choice], Any]]] = lambda: iter(())
     """Choices and outputs, where each of some equal values was chosen before all others once, and behind them."""
+
+    @property
+    def says_something(self) -> bool:
+        """Whether its output can be compared: it is finite, or a good part of it is."""
+        return not self.error and (self.finite or finite_share(self.expected.value) >= MUCH)
 
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
