@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import EQUAL, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
+from kernelllm.judge.trials.input_distribution import EQUAL, FAINT_NUMBERS, FAINT_SQUARES, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
 from kernelllm.judge.trials.parameter_states import FAINT
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
@@ -70,9 +70,9 @@ class OutputComparison:
             return False
         if beyond_first is not None and planned.distribution in OWN_VALUES and reference.by_rounding(beyond_first, self.rules):
             return True
-        if planned.distribution in (HEAVY, FAR, EQUAL):
+        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS):
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
-            roundings = _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS
+            roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL) else _MUCH_ROUNDING
             return not all(well_conditioned(run, rules, roundings) for run in (reference, reference.inputs) if run is not None)
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
         return ill_conditioned and not reference.expected.has_exact

@@ -14,6 +14,8 @@ from kernelllm.judge.trials.input_distribution import (
     BOUNDS,
     CONSTANTS,
     EQUAL,
+    FAINT_NUMBERS,
+    FAINT_SQUARES,
     FAR,
     HEAVY,
     INFINITE,
@@ -29,7 +31,7 @@ from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
-_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, EQUAL, *BOUNDS)
+_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, EQUAL, *BOUNDS)
 """At the first size alone."""
 
 
