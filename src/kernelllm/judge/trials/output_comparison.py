@@ -9,7 +9,7 @@ from typing import Any
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.input_distribution import EQUAL, FAINT_NUMBERS, FAINT_SQUARES, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
-from kernelllm.judge.trials.parameter_states import FAINT
+from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.same_computation import finite, in_dtypes_of
@@ -38,7 +38,7 @@ class OutputComparison:
     def output(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun) -> Comparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
-        precise = planned.distribution in PRECISE and planned.state != FAINT
+        precise = planned.distribution in PRECISE and planned.state not in (FAINT, AMPLIFIED)
         other = planned.distribution not in OWN_VALUES
         rules = Rules(self.rules.profile, self._tolerance(planned), other, precise, only_finite=other and not reference.finite)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
@@ -70,7 +70,7 @@ class OutputComparison:
             return False
         if beyond_first is not None and planned.distribution in OWN_VALUES and reference.by_rounding(beyond_first, self.rules):
             return True
-        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS):
+        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS) or planned.state == AMPLIFIED:
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
             roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL) else _MUCH_ROUNDING
             return not all(well_conditioned(run, rules, roundings) for run in (reference, reference.inputs) if run is not None)

@@ -77,8 +77,7 @@ class Reference:
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
-        self.changes_parameters = False
-        """Whether a run so far wrote into parameters."""
+        self.changes_parameters = False  # whether a run so far wrote into parameters
         self.draws = False
         """Whether a run so far drew random numbers."""
         self.runs_on_a_cpu: bool | None = None  # None before :mod:`kernelllm.judge.trials.survivable` had to know
@@ -92,6 +91,7 @@ class Reference:
         self._gives_inputs: tuple[int, ...] = ()  # in copies of this object: whose runs give these inputs, as they are afterwards
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
+        self.amplified: dict[str, torch.Tensor] | None = None  # what :mod:`kernelllm.judge.trials.amplified_terms` found
         self.forms: dict[str, str] = {}
         """The form of a distribution's inputs that it gives finite numbers on."""
         self.state_buffers: frozenset[str] | None = None

@@ -25,7 +25,7 @@ from kernelllm.judge.trials.input_distribution import (
     STEPS,
     TOUCHED,
 )
-from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE
+from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE
 from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
@@ -90,6 +90,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
         yield from [PlannedTrial(TOUCHED, only_if_fast=True)] * 2  # one change may be where a candidate looks
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
+        yield PlannedTrial("normal", AMPLIFIED, only_if_fast=True)
         for distribution, state in zip_longest(_ROTATION, TOUCHED_STATES):
             yield PlannedTrial(distribution, only_if_fast=True)
             if state:  # right after a run in the state that is changed
