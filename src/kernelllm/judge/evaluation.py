@@ -10,6 +10,7 @@ from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Problem, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
 from kernelllm.judge.checks.call_counts import counts_its_calls
+from kernelllm.judge.checks.compared_sizes import compared_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
@@ -172,6 +173,9 @@ class Evaluation:
             for length, attempt in ((1, try_sizes_of_one), (0, try_empty)):
                 with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
                     trials.findings += attempt(worker, runs).findings()
+            if not self._context.on_gpu and (bounds := compared_sizes(self._candidate.source)):
+                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds) as runs:
+                    trials.findings += try_sizes_of_one(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if reference.gradients:
                 trials.findings += try_frozen(worker, reference, seed).findings()

@@ -19,12 +19,13 @@ from kernelllm.judge.gradient_outputs import GRADIENT
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.other_circumstances import try_circumstances
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import changes_with_calls, differs, is_wrong, result
+from kernelllm.judge.trials.same_computation import finite
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
@@ -38,7 +39,6 @@ _MOST, _LARGEST, _SMALL = 3, 4096, 100_000
 _FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
 """In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
 a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""
-_RULES = Rules(tolerance=1e-2, precise=False)
 _Run = Callable[[], Any]
 
 
@@ -73,14 +73,14 @@ def try_other_uses(
     """
     uses = OtherUses()
     inputs = reference.inputs(seed)
-    usual = _output(reference, reference.model, inputs, seed)
-    if usual is None:
+    usual = result(reference, reference.model, inputs, seed)
+    if usual is None or _told_to_change(uses, reference, inputs, seed):
         return uses
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     own = process.run(inputs, seed).value
     process.load(state, reference.training)
-    comparable = not _wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
+    comparable = not is_wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         _decide(uses, what, expected, run)
         _restore(process, reference, state)  # a run in training mode updates buffers
@@ -90,12 +90,12 @@ def try_other_uses(
     _restore(process, reference, state)
     _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     with _other_mode(reference.model):
-        same = not _differs(_output(reference, reference.model, inputs, seed), usual)
+        same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
     _restore(process, reference, state)
     spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
-        if _wrong(process.run(spread, seed).value, own):
+        if is_wrong(process.run(spread, seed).value, own):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
     _restore(process, reference, state)
     for dtype in dtypes:
@@ -117,6 +117,8 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
     """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
     the rest."""
     uses, inputs = OtherUses(), reference.inputs(seed)
+    if _told_to_change(uses, reference, inputs, seed):
+        return uses
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     process.load(state, reference.training)
@@ -133,11 +135,18 @@ def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> Ot
             uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
             _restore(process, reference, state)
             continue
-        wrong = [name for name in part if made[GRADIENT + name] is None or _wrong(made[GRADIENT + name], whole[GRADIENT + name])]
+        wrong = [name for name in part if made[GRADIENT + name] is None or is_wrong(made[GRADIENT + name], whole[GRADIENT + name])]
         if wrong and not reference.draws:
             text = f"The gradient of {wrong[0]} is wrong {what}: look at ctx.needs_input_grad."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     return uses
+
+
+def _told_to_change(uses: OtherUses, reference: Reference, inputs: list[Any], seed: int) -> bool:
+    changes = changes_with_calls(reference, inputs, seed)
+    if changes:
+        uses.ignored.append("The reference's result changes from one call to the next on the same inputs: no other uses were tried.")
+    return changes
 
 
 def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
@@ -146,7 +155,7 @@ def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
     except CandidateFailure as failure:
         uses.note(failure, what)
         return
-    if _wrong(value, expected):
+    if is_wrong(value, expected):
         text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 
@@ -163,7 +172,7 @@ def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Refe
     mode = "eval" if reference.training else "training"
     try:
         process.load({}, not reference.training)
-        same = not _wrong(process.run(inputs, seed).value, own)
+        same = not is_wrong(process.run(inputs, seed).value, own)
     except CandidateFailure as failure:
         uses.note(failure, f"in {mode} mode")
         return
@@ -174,7 +183,7 @@ def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Refe
 def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
     """Where results have another type below ``torch.autocast``, the candidate's should, or it should refuse."""
     with torch.autocast(torch.device(reference.device).type, torch.bfloat16):
-        expected = _output(reference, reference.model, inputs, seed) if not reference.heavy else None
+        expected = result(reference, reference.model, inputs, seed) if not reference.heavy else None
     if expected is None or _dtypes(expected) == _dtypes(usual):
         return
     try:
@@ -192,7 +201,7 @@ def _try_nan(uses: OtherUses, process: CandidateProcess, reference: Reference, i
     if given is None or provides_for_nan(reference):
         return
     with failures_logged("NaN is not tried"), contextlib.suppress(CandidateFailure):
-        theirs = _output(reference, reference.model, given, seed, finite=False)
+        theirs = result(reference, reference.model, given, seed, any_numbers=True)
         if theirs is None:
             return
         pairs = zip(values.flatten(process.run(given, seed, undefined=()).value), values.flatten(theirs), strict=True)
@@ -214,9 +223,9 @@ def _try_dtype(
     if len(own) != 1 or dtype in own or not dtype.is_floating_point:
         return
     model, given = copy.deepcopy(reference.model).to(dtype), mapped(inputs, partial(_converted, dtype=dtype))
-    expected = _output(reference, model, given, seed)
-    exact = _output(reference, model.double(), mapped(given, partial(_converted, dtype=torch.float64)), seed)
-    if expected is None or exact is None:
+    expected = result(reference, model, given, seed)
+    exact = result(reference, model.double(), mapped(given, partial(_converted, dtype=torch.float64)), seed)
+    if expected is None or exact is None or not (finite(expected) and finite(exact)):
         return
     try:
         process.load(state, reference.training, dtype=name)
@@ -261,8 +270,8 @@ def _uses_of_the_model(
 ) -> Iterator[tuple[str, Any, _Run]]:
     """What is tried, the right output and the candidate's run, where the reference reacts."""
     with _other_mode(reference.model):
-        expected = _output(reference, reference.model, inputs, seed)
-    if _differs(expected, usual):
+        expected = result(reference, reference.model, inputs, seed)
+    if differs(expected, usual):
 
         def in_other_mode() -> Any:
             process.load({}, not reference.training)
@@ -274,8 +283,8 @@ def _uses_of_the_model(
         yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
     known: set[str] = set()
     for name, other in _others(reference.model.forward, len(inputs), {}):
-        expected = _output(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
-        if _differs(expected, usual):
+        expected = result(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
+        if differs(expected, usual):
             known.add(name)
             yield f"with {name}={other!r}", expected, partial(_run_with, process, inputs, seed, {name: other})
 
@@ -302,8 +311,8 @@ def _other_constructions(
         if model is None or _parameters(model) > 2 * _parameters(reference.model) + _SMALL:
             continue
         may = survives(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
-        expected = _output(reference, model, inputs, seed) if may else None
-        if _differs(expected, usual):
+        expected = result(reference, model, inputs, seed) if may else None
+        if differs(expected, usual):
             known.add(name)
             state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
@@ -332,36 +341,6 @@ def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[s
             others = [value for value in (default // 2, 2 * default, default + 1) if 0 < value <= _LARGEST and value != default]
         found += [(parameter.name, other) for other in others]
     return found
-
-
-def _output(
-    reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None,
-    finite: bool = True,
-) -> Any:  # fmt: skip
-    """None where it raises, draws random numbers, or is not ``finite``. Buffers stay what they are."""
-    own = model is reference.model and not named and finite
-    if not own and not survives(reference, inputs, whole_numbers=bool(named), model=model, named=named):
-        return None
-    before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
-    value = None
-    with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
-        drawn = reference.random_state()
-        made = mapped(model(*mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
-        value = made if reference.random_state() == drawn else None
-    with torch.no_grad():
-        for name, tensor in model.named_buffers(remove_duplicate=False):
-            if name in before and before[name].shape == tensor.shape:
-                tensor.copy_(before[name])
-    floats = [t for t in values.flatten(value) if t.is_floating_point()] if value is not None else []
-    return value if floats and (not finite or all(bool(torch.isfinite(t).all()) for t in floats)) else None
-
-
-def _differs(value: Any, usual: Any) -> bool:
-    return value is not None and _wrong(value, usual)
-
-
-def _wrong(value: Any, expected: Any) -> bool:
-    return not compare(value, Expected(expected), _RULES).ok
 
 
 def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:

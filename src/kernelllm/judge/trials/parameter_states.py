@@ -12,10 +12,11 @@ import torch
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials import tf32_allowance
+from kernelllm.judge.trials.amplified_terms import amplified
 from kernelllm.judge.trials.other_states import State, computable, other_state
 from kernelllm.judge.trials.reference import Reference
 
-REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
+REFERENCE, RANDOM, FAINT, AMPLIFIED, TF32_EXACT = "reference", "random", "faint", "amplified", "tf32_exact"
 TOUCHED = ("touched", "touched_others", "touched_buffers")
 OWN = "own"
 """The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
@@ -91,6 +92,10 @@ STATES = {
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
     ),
+    AMPLIFIED: ParameterState(
+        lambda reference, saved, seed: amplified(reference),
+        "Right with the parameters it was built with, wrong where those are large on which the output hardly depends: a term is left out.",
+    ),
     TF32_EXACT: ParameterState(
         _tf32_exact,
         "Less exact than TF32 in convolutions explains: something else computes in too little precision.",
@@ -113,6 +118,8 @@ class ParameterStates:
             return True
         if STATES[state].all_names:
             return not self._missing
+        if state == AMPLIFIED:
+            return bool(self._shared(amplified(self._reference)))
         if state == TOUCHED[_BUFFERS]:
             return any(t.is_floating_point() for t in self._shared(self._reference.buffers()).values())
         return bool(self._shared(self._saved))
