@@ -73,6 +73,9 @@ SPREAD = {
     "transposed, a minimum": ("4, stride=2, padding=1", "self.conv(x).amin(1, keepdim=True)", BACK | {"16, 32, 10": "48, 24, 7"}),
     "transposed volumes": ("(3, 2, 3), stride=(2, 1, 2), padding=1", "F.avg_pool3d(self.conv(x).tanh() * self.scale, 2)",
                            VOLUMES | {"nn.Conv2d": "nn.ConvTranspose3d"}),
+    "transposed, channels in front": ("3, stride=2, padding=1", "torch.sigmoid(self.conv(x) * self.scale)", BACK),
+    "transposed volumes in front": ("(3, 2, 4), stride=(2, 1, 2)", "self.conv(x).relu() * self.scale",
+                                    VOLUMES | {"nn.Conv2d": "nn.ConvTranspose3d"}),
     "transposed, half precision": ("2, stride=2", "F.avg_pool2d(F.silu(self.conv(x)) * 3, 2)", BACK | {
         "out_channels, 1, 1))": "out_channels, 1, 1))\n        self.half()", "size, size)]": "size, size).half()]"}),
 }  # fmt: skip

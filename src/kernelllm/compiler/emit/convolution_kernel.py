@@ -12,59 +12,18 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from kernelllm.compiler.emit import formatting, integers
+from kernelllm.compiler.emit import formatting, integers, transposed_convolution
 from kernelllm.compiler.emit.ast_tools import all_reads
+from kernelllm.compiler.emit.convolution_shape import DIRECTIONS, Shape, joined, names, split, times
 from kernelllm.compiler.emit.integer_text import FLOORDIV, MOD
 from kernelllm.core.text import syntax_tree
 
-_DIRECTIONS = ("deep", "down", "right")
-"""Of volumes, the last two of images."""
 _OWN = {
     "pixels", "channels", "image", "first", "acc", "step", "taken", "tap", "at", "inside", "window", "weight", "tiles", "phase", "places",
-    "there", *(f"{name}{part}" for name in _DIRECTIONS for part in ("", "_tap", "_to", "_first", "_taps", "_back")),
+    "there", "start", "pairs", "paired", "acc_0", "acc_1",
+    *(f"{name}{part}" for name in DIRECTIONS for part in ("", "_tap", "_to", "_from", "_first", "_taps", "_back")),
 }  # fmt: skip
 """Names that the convolution has for itself."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A convolution of channels-last images or volumes by weights [out, *taps, channels]; transposed: [*taps, out, channels]."""
-
-    images: int
-    channels: int
-    size: tuple[int, ...]
-    out_channels: int
-    out_size: tuple[int, ...]
-    taps: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    transposed: bool = False
-
-    @property
-    def pixels(self) -> int:
-        return self.images * math.prod(self.out_size)
-
-    @property
-    def phases(self) -> int:
-        """Kinds of pixels that other taps reach: of a transposed convolution, those of each remainder by its stride."""
-        return math.prod(self.stride) if self.transposed else 1
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """Pixels of one phase, by direction."""
-        return tuple(-(-n // s) for n, s in zip(self.out_size, self.stride, strict=True)) if self.transposed else self.out_size
-
-    @property
-    def exact(self) -> bool:
-        """Whether all phases have as many pixels."""
-        return math.prod(self.places) * self.phases == math.prod(self.out_size)
-
-    @property
-    def products(self) -> int:
-        """Products that make one result, at most."""
-        apart = self.stride if self.transposed else [1] * len(self.taps)
-        return self.channels * math.prod(-(-k // s) for k, s in zip(self.taps, apart, strict=True))
 
 
 @dataclass
@@ -244,116 +203,36 @@ _BLOCKS = {"BLOCK_ROWS", "BLOCK_COLS", "BLOCK", "BLOCK_X", "BLOCK_Y"}
 
 def _convolution(shape: Shape, images: str, weights: str, *, full: bool) -> list[str]:
     """Statements that compute ``acc``, in float32. ``full``: all tiles have channels that there are."""
-    lines = _transposed_places(shape) if shape.transposed else _places(shape)
+    real = [] if full else [f"(channels < {shape.out_channels})[None, :]"]
+    if shape.transposed:
+        return transposed_convolution.statements(shape, images, weights, f", {real[0]}, other=0.0" if real else "")
     together = shape.channels % 16 == 0  # all of a tile's products are of one tap
-    window = _of_a_phase(shape) if shape.transposed else _of_one_tap(shape) if together else _of_many_taps(shape)
+    window = _of_one_tap(shape) if together else _of_many_taps(shape)
     known = "" if together else f"taken < {shape.products}"
-    there = [f"({known})[:, None]"] if known else []
-    there += [] if full else [f"(channels < {shape.out_channels})[None, :]"]
+    there = [*([f"({known})[:, None]"] if known else []), *real]
     mask = f", {' & '.join(there)}, other=0.0" if there else ""
     return [
-        *lines,
+        *_places(shape),
         "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
-        f"for step in range({_steps(shape)}):",
-        *(f"    {line}" for line in window[:-3]),
-        f"    window = tl.load({images} + ({window[-3]}), {window[-2]}{f' & ({known})[None, :]' if known else ''}, other=0.0)",
-        f"    weight = tl.load({weights} + ({window[-1]}){mask})",
+        f"for step in range(tl.cdiv({shape.products}, BLOCK_K)):",
+        *(f"    {line}" for line in window[:-2]),
+        f"    window = tl.load({images} + ({window[-2]}), {window[-1]}{f' & ({known})[None, :]' if known else ''}, other=0.0)",
+        f"    weight = tl.load({weights} + (channels[None, :] * {shape.products} + taken[:, None]){mask})",
         "    acc = tl.dot(window, weight, acc, input_precision=PRECISION)",
     ]
-
-
-def _steps(shape: Shape) -> str:
-    if not shape.transposed:
-        return f"tl.cdiv({shape.products}, BLOCK_K)"
-    return f"{' * '.join(f'{name}_taps' for name in _names(shape))} * ({shape.channels} // BLOCK_K)"
-
-
-def _names(shape: Shape) -> tuple[str, ...]:
-    return _DIRECTIONS[-len(shape.size) :]
-
-
-def _split(whole: str, sizes: tuple[int, ...]) -> list[str]:
-    """A place's coordinates, the last of which run fastest; whatever is left over is of the first."""
-    found: list[str] = []
-    for at in range(len(sizes)):
-        below = math.prod(sizes[at + 1 :])
-        found.append(f"{whole} // {below} % {sizes[at]}" if below > 1 else f"{whole} % {sizes[at]}")
-    return found
-
-
-def _joined(parts: list[str], sizes: tuple[int, ...]) -> str:
-    """The place of coordinates among these sizes."""
-    text = parts[0]
-    for part, size in zip(parts[1:], sizes[1:], strict=True):
-        text = f"({text}) * {size} + {part}" if " " in text else f"{text} * {size} + {part}"
-    return text
 
 
 def _places(shape: Shape) -> list[str]:
     """Statements that find out which pixels and channels a program computes, and where in the images their windows start."""
     tiles = f"tl.cdiv({shape.out_channels}, BLOCK_N)"
-    starts = zip(_names(shape), _split("pixels", shape.out_size), shape.stride, shape.padding, strict=True)
+    starts = zip(names(shape), split("pixels", shape.out_size), shape.stride, shape.padding, strict=True)
     return [
         f"pixels = tl.program_id(0) // {tiles} * BLOCK_M + tl.arange(0, BLOCK_M)",
         f"channels = tl.program_id(0) % {tiles} * BLOCK_N + tl.arange(0, BLOCK_N)",
         f"image = pixels // {math.prod(shape.out_size)}",
-        *(f"{name} = {_times(of, step)}{f' - {pad}' if pad else ''}" for name, of, step, pad in starts),
-        f"first = ({_joined(['image', *_names(shape)], (0, *shape.size))}) * {shape.channels}",
+        *(f"{name} = {times(of, step)}{f' - {pad}' if pad else ''}" for name, of, step, pad in starts),
+        f"first = ({joined(['image', *names(shape)], (0, *shape.size))}) * {shape.channels}",
     ]
-
-
-def _transposed_places(shape: Shape) -> list[str]:
-    """The same where a stride spreads the pixels that one tap reaches: each program has those of one phase, which few taps reach."""
-    names, steps = _names(shape), list(zip(_names(shape), shape.stride, shape.padding, strict=True))
-    phases = [f"{name}_first" for name in names]
-    there = [f"places < {shape.images * math.prod(shape.places)}"]
-    there += [f"{n}_to < {size}" for n, size, q, s in zip(names, shape.out_size, shape.places, shape.stride, strict=True) if q * s != size]
-    return [
-        f"tiles = tl.cdiv({shape.out_channels}, BLOCK_N)",
-        f"phase = tl.program_id(0) // tiles % {shape.phases}",
-        f"places = tl.program_id(0) // (tiles * {shape.phases}) * BLOCK_M + tl.arange(0, BLOCK_M)",
-        "channels = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)",
-        f"image = places // {math.prod(shape.places)}",
-        *(f"{name} = {part}" for name, part in zip(phases, _split("phase", shape.stride), strict=True)),
-        *(f"{name}_to = {_times(of, s)} + {name}_first" for (name, s, _), of in zip(steps, _split("places", shape.places), strict=True)),
-        f"there = {' & '.join(f'({test})' for test in there) if len(there) > 1 else there[0]}",
-        f"pixels = tl.where(there, {_joined(['image', *(f'{name}_to' for name in names)], (0, *shape.out_size))}, 0)",
-        *(f"{name} = ({name}_to + {pad}) // {s}" if pad else f"{name} = {name}_to // {s}" for name, s, pad in steps),
-        *(f"{name}_first = ({name}_first + {pad}) % {s}" for name, s, pad in steps if pad),
-        *(f"{n}_taps = ({k + s - 1} - {n}_first) // {s}" for n, k, s in zip(names, shape.taps, shape.stride, strict=True)),
-        f"first = ({_joined(['image', *names], (0, *shape.size))}) * {shape.channels}",
-    ]
-
-
-def _times(text: str, number: int) -> str:
-    return text if number == 1 else f"{text} * {number}"
-
-
-def _of_a_phase(shape: Shape) -> list[str]:
-    """Statements, then where a tile of windows lies, which of it are images, and where its weights lie: a pixel's taps go back from it."""
-    names = _names(shape)
-    found = [f"tap = step // ({shape.channels} // BLOCK_K)"]
-    for at, name in enumerate(names):
-        below = " * ".join(f"{n}_taps" for n in names[at + 1 :])
-        back = f"tap // ({below})" if below else "tap"
-        found.append(f"{name}_back = {f'{back} % {name}_taps' if at else back}")
-    tests = [f"({n} >= {n}_back) & ({n} - {n}_back < {size})" for n, size in zip(names, shape.size, strict=True)]
-    place = _joined([f"{name}_back" for name in names], shape.size)
-    taps = _joined([f"({name}_first + {_times(f'{name}_back', s)})" for name, s in zip(names, shape.stride, strict=True)], shape.taps)
-    deep = f"step % ({shape.channels} // BLOCK_K) * BLOCK_K"
-    return [
-        *found,
-        f"inside = there & {' & '.join(tests)}",
-        f"taken = {deep} + tl.arange(0, BLOCK_K)",
-        f"at = {deep} - ({place}) * {shape.channels}",
-        "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]",
-        "inside[:, None]",
-        f"(({taps}) * {shape.out_channels} + channels[None, :]) * {shape.channels} + taken[:, None]",
-    ]
-
-
-def _weights(shape: Shape) -> str:
-    return f"channels[None, :] * {shape.products} + taken[:, None]"
 
 
 def _apart(shape: Shape) -> list[int]:
@@ -363,9 +242,9 @@ def _apart(shape: Shape) -> list[int]:
 
 def _of_one_tap(shape: Shape) -> list[str]:
     """The same for tiles that are of one tap. So written that the compiler sees how they are aligned."""
-    at = _split("tap", (0, *shape.taps))[1:]
+    at = split("tap", (0, *shape.taps))[1:]
     at[0] = at[0].rpartition(" % ")[0] if " // " in at[0] else "tap"  # the last of the taps
-    place = " + ".join(_times(part, apart) for part, apart in zip(at, _apart(shape), strict=True))
+    place = " + ".join(times(part, apart) for part, apart in zip(at, _apart(shape), strict=True))
     found = [
         "taken = step * BLOCK_K + tl.arange(0, BLOCK_K)",
         f"tap = step // ({shape.channels} // BLOCK_K)",
@@ -373,27 +252,27 @@ def _of_one_tap(shape: Shape) -> list[str]:
     ]
     inside = f"(pixels < {shape.pixels})[:, None]"
     if any(shape.padding):
-        each = list(zip(_names(shape), at, shape.dilation, shape.size, strict=True))
-        found += [f"{name}_tap = {name} + {_times(part, apart)}" for name, part, apart, _ in each]
+        each = list(zip(names(shape), at, shape.dilation, shape.size, strict=True))
+        found += [f"{name}_tap = {name} + {times(part, apart)}" for name, part, apart, _ in each]
         tests = [f"({name}_tap >= 0) & ({name}_tap < {size})" for name, _, _, size in each]
         found.append(f"inside = (pixels < {shape.pixels}) & {' & '.join(tests)}")
         inside = "inside[:, None]"
-    return [*found, "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]", inside, _weights(shape)]
+    return [*found, "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]", inside]
 
 
 def _of_many_taps(shape: Shape) -> list[str]:
     """The same for tiles that hold products of several taps."""
-    at = _split("taken", (*shape.taps, shape.channels))[:-1]
+    at = split("taken", (*shape.taps, shape.channels))[:-1]
     at[0] = at[0].rpartition(" % ")[0]
-    place = " + ".join(_times(part, apart) for part, apart in zip(at, _apart(shape), strict=True))
+    place = " + ".join(times(part, apart) for part, apart in zip(at, _apart(shape), strict=True))
     found = ["taken = step * BLOCK_K + tl.arange(0, BLOCK_K)", f"at = ({place}) * {shape.channels} + taken % {shape.channels}"]
     inside = f"(pixels < {shape.pixels})[:, None]"
     if any(shape.padding):
-        each = list(zip(_names(shape), at, shape.dilation, shape.size, strict=True))
-        found += [f"{name}_tap = {name}[:, None] + ({_times(part, apart)})[None, :]" for name, part, apart, _ in each]
+        each = list(zip(names(shape), at, shape.dilation, shape.size, strict=True))
+        found += [f"{name}_tap = {name}[:, None] + ({times(part, apart)})[None, :]" for name, part, apart, _ in each]
         found.append(f"inside = {' & '.join(f'({n}_tap >= 0) & ({n}_tap < {size})' for n, _, _, size in each)}")
         inside += " & inside"
-    return [*found, "first[:, None] + at[None, :]", inside, _weights(shape)]
+    return [*found, "first[:, None] + at[None, :]", inside]
 
 
 __all__ = ["Reader", "Shape", "reader", "text"]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import sympy
 
 from kernelllm.compiler.emit import convolution_kernel
-from kernelllm.compiler.emit.convolution_kernel import Reader, Shape
+from kernelllm.compiler.emit.convolution_kernel import Reader
+from kernelllm.compiler.emit.convolution_shape import Shape
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor
 from kernelllm.compiler.emit.kernel_text import KernelText
 from kernelllm.compiler.emit.launch_code import WrittenLaunch
@@ -92,7 +94,9 @@ class _FusedConvolution:
         if self.reader is None or (self.reader.whole_rows and self.shape.out_channels > _WIDEST):
             return False
         if self.shape.transposed and not self.reader.whole_rows and not self.reader.alike:  # pixels of a phase lie apart
-            return False
+            self.shape = replace(self.shape, paired=True)
+            if self.shape.stride[-1] != 2:
+                return False
         if self.shape.products > _MOST and _steps(kernel.text) > self._cheap(self.shape):
             return False
         return bool(self._block_n())
@@ -249,7 +253,7 @@ class _FusedConvolution:
         self.code.kernels.texts[f"{key}{name}"] = KernelText(name, text, old.order, old.names, old.helpers)
         arguments = {"in_ptr_image": self._operand(0), "in_ptr_weight": self._operand(1), **given}
         tiles = -(-self.shape.out_channels // self._block_n()) * self.shape.phases
-        places = self.shape.images * math.prod(self.shape.places)
+        places = self.shape.images * math.prod(self.shape.places) * (2 if self.shape.paired else 1)
         grid = f'lambda meta: (-(-{places} // meta["BLOCK_M"]){f" * {tiles}" if tiles > 1 else ""},)'
         return WrittenLaunch(f"{key}{name}", arguments, name, grid, passed, f"PRECISION={precision}")
 
