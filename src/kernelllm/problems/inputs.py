@@ -60,7 +60,7 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
 
     def vary(value: torch.Tensor) -> torch.Tensor:
         if id(value) not in seen:  # the same tensor passed twice stays the same tensor
-            change = _tensor if value.is_floating_point() else _turned
+            change = _tensor if value.is_floating_point() else turned
             new = change(value, kind, seed + 7919 * len(seen)) if value.numel() > 1 else None
             if new is not None:
                 changed.append(True)
@@ -97,7 +97,7 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         return made if made.stride() == x.stride() else torch.empty_like(x).copy_(made)
 
 
-def _turned(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
+def turned(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
     """Whole numbers or booleans of which a few of each row changed places. All stay what the problem drew. None where they are in order."""
     import torch
 
