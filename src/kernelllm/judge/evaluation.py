@@ -24,7 +24,8 @@ from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.other_uses import try_frozen, try_other_uses
+from kernelllm.judge.trials.gradient_uses import try_gradient_uses
+from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
 from kernelllm.judge.trials.sampled_programs import compare_sampled
@@ -174,11 +175,11 @@ class Evaluation:
                     trials.findings += attempt(worker, runs).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if reference.gradients:
-                trials.findings += try_frozen(worker, reference, seed).findings()
-                return
+                trials.findings += try_gradient_uses(worker, reference, seed).findings()
             dtypes = dtypes_of(self._candidate.source)
             often = counts_its_calls(self._candidate.source)
-            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
+            with reference.forward_alone():
+                found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:

@@ -136,8 +136,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     times: int = 1
     """Call the model so often; what the last call returns is the output."""
     autocast: bool = False  # to bfloat16
-    in_order: bool = False
-    """The run before once more, the programs of every launch from the first to the last."""
+    in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
+    backward: str = ""  # another order of forwards and backwards, of those in kernelllm.judge.gradient_outputs
     hold: bool = False  # hold the outputs until they are collected, while other runs are made
     exact_products: bool = False  # no products in TF32 (on a GPU: torch's convolutions), in this run and in samples after it
     frozen: tuple[str, ...] = ()  # inputs and parameters that need no gradients

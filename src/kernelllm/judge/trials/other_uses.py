@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Finding, Severity, Status
-from kernelllm.judge.gradient_outputs import GRADIENT
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
@@ -80,73 +79,47 @@ def try_other_uses(
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     own = process.run(inputs, seed).value
     process.load(state, reference.training)
-    comparable = not _wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
+    comparable = not wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
-        _decide(uses, what, expected, run)
-        _restore(process, reference, state)  # a run in training mode updates buffers
+        decide(uses, what, expected, run)
+        restore(process, reference, state)  # a run in training mode updates buffers
     _try_random_mode(uses, process, reference, inputs, seed, own)
-    _restore(process, reference, state)
+    restore(process, reference, state)
     _try_autocast(uses, process, reference, inputs, seed, usual)
-    _restore(process, reference, state)
-    _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
+    restore(process, reference, state)
+    decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     with _other_mode(reference.model):
         same = not _differs(_output(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
-    _restore(process, reference, state)
+    restore(process, reference, state)
     spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
-        if _wrong(process.run(spread, seed).value, own):
+        if wrong(process.run(spread, seed).value, own):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
-    _restore(process, reference, state)
+    restore(process, reference, state)
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     _try_nan(uses, process, reference, inputs, seed)
     for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
-        _decide(uses, what, expected, run)
+        decide(uses, what, expected, run)
     return uses
 
 
-def _restore(process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], dtype: str = "") -> None:
+def restore(process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], dtype: str = "") -> None:
     """The candidate as it was built, whatever a use made of it or of its worker."""
     if process.lost:
         build(process, reference)
     process.load(state, reference.training, dtype=dtype)
 
 
-def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> OtherUses:
-    """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
-    the rest."""
-    uses, inputs = OtherUses(), reference.inputs(seed)
-    missing = build(process, reference)
-    state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
-    process.load(state, reference.training)
-    whole = process.run(inputs, seed).value
-    names = [key.removeprefix(GRADIENT) for key, value in whole.items() if key.startswith(GRADIENT) and value is not None]
-    weights = [name for name in names if name in dict(reference.model.named_parameters())]
-    parts = [weights, [name for name in names if name not in weights]]
-    for part in parts if all(parts) else [[name] for name in names[:_MOST] if len(names) > 1]:
-        frozen = tuple(name for name in names if name not in part)
-        what = f"where no gradient of {', '.join(frozen[:4])}{', ...' if len(frozen) > 4 else ''} is asked for"
-        try:
-            made = process.run(inputs, seed, frozen=frozen).value
-        except CandidateFailure as failure:
-            uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
-            _restore(process, reference, state)
-            continue
-        wrong = [name for name in part if made[GRADIENT + name] is None or _wrong(made[GRADIENT + name], whole[GRADIENT + name])]
-        if wrong and not reference.draws:
-            text = f"The gradient of {wrong[0]} is wrong {what}: look at ctx.needs_input_grad."
-            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
-    return uses
-
-
-def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
+def decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
+    """Raises CandidateFailure where a run gives something else than is expected; what fails otherwise is noted."""
     try:
         value = run()
     except CandidateFailure as failure:
         uses.note(failure, what)
         return
-    if _wrong(value, expected):
+    if wrong(value, expected):
         text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 
@@ -163,7 +136,7 @@ def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Refe
     mode = "eval" if reference.training else "training"
     try:
         process.load({}, not reference.training)
-        same = not _wrong(process.run(inputs, seed).value, own)
+        same = not wrong(process.run(inputs, seed).value, own)
     except CandidateFailure as failure:
         uses.note(failure, f"in {mode} mode")
         return
@@ -229,7 +202,7 @@ def _try_dtype(
         if why := different(value, expected, exact):
             text = f"Silently different in {name}, which it says that it serves: {why}."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
-    _restore(process, reference, state, values.dtype_name(own.pop()))
+    restore(process, reference, state, values.dtype_name(own.pop()))
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -357,10 +330,11 @@ def _output(
 
 
 def _differs(value: Any, usual: Any) -> bool:
-    return value is not None and _wrong(value, usual)
+    return value is not None and wrong(value, usual)
 
 
-def _wrong(value: Any, expected: Any) -> bool:
+def wrong(value: Any, expected: Any) -> bool:
+    """Whether it is another result, by more than rounding."""
     return not compare(value, Expected(expected), _RULES).ok
 
 

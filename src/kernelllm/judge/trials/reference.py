@@ -124,6 +124,15 @@ class Reference:
         yield
         self.load(before)
 
+    @contextlib.contextmanager
+    def forward_alone(self) -> Iterator[None]:
+        """Inside it calls run no backward, nor do those of candidates that are built then."""
+        gradients, self.gradients = self.gradients, None
+        try:
+            yield
+        finally:
+            self.gradients = gradients
+
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers."""
         mine = self.state()
