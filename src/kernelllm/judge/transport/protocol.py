@@ -100,8 +100,8 @@ class Construct(msgspec.Struct, tag="construct"):
     """Build on the GPU where that works: quick, and enough where all parameters are loaded afterwards."""
     fake: bool = False
     """Build without memory (FakeTensorMode): the compile check at original sizes."""
-    gradients: Gradients | None = None
-    """Every later call of the model runs its backward too."""
+    beside: bool = False  # the model that was built before stays, and LoadState may take it back
+    gradients: Gradients | None = None  # every later call of the model runs its backward too
 
 
 class LoadState(msgspec.Struct, tag="load_state"):
@@ -110,8 +110,8 @@ class LoadState(msgspec.Struct, tag="load_state"):
     values: Values
     """Tree: a list of tensors in the order of ``names``."""
     training: bool
-    dtype: str = ""
-    """The type that floating parameters and buffers get first."""
+    dtype: str = ""  # the type that floating parameters and buffers get first
+    swap: bool = False  # first take the model that stayed, and let this one stay
 
 
 class RunOnce(msgspec.Struct, tag="run"):

@@ -72,23 +72,20 @@ class Session:
 
     def __init__(self, sock: socket.socket, folder: str, mode: Mode, target: str, backend: Backend) -> None:
         self._sock = sock
-        self._command = 0
-        """The one that is being done, 0 between commands."""
+        self._command = 0  # the one that is being done, 0 between commands
         self.path = str(Path(folder) / f"{devices.CANDIDATE}{backend.suffix}")
         self.mode, self.target, self.backend = mode, target, backend
         self.module: ModuleType | None = None
         self.model: Any = None
-        self.called: Any = None
-        """What is called in a run: the model, with its backward where that is wanted."""
+        self.called: Any = None  # in a run: the model, with its backward where that is wanted
+        self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
         self.recorder.listen(packages_of(backend))
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
-        self._held: tuple[Any, list[torch.Tensor]] = (None, [])
-        """Outputs of an earlier run that are read again later."""
-        self._given: tuple[Any, Any] = (None, None)
-        """What identifies the inputs of the last run, and the inputs."""
+        self._held: tuple[Any, list[torch.Tensor]] = (None, [])  # of an earlier run, to be read again later
+        self._given: tuple[Any, Any] = (None, None)  # what identifies the inputs of the last run, and the inputs
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
         self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()
         """Inputs that the last run wrote into, and what it left behind."""
@@ -185,6 +182,7 @@ class Session:
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
+        self._stays = (self.model, self.called) if command.beside else (None, None)
         if sum(tensor.nbytes for tensor, _ in plain.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
@@ -215,6 +213,8 @@ class Session:
 
     def load_state(self, command: p.LoadState) -> p.Reply:
         """Copy the given values into parameters and buffers, and set the mode."""
+        if command.swap:
+            (self.model, self.called), self._stays = self._stays, (self.model, self.called)
         if command.dtype and isinstance(self.model, torch.nn.Module):
             self.model.to(values.dtype(command.dtype))
         mine = plain.named_state(self.model)
