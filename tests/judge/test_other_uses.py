@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from judge.problems import candidate, elementwise, problem
 
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
@@ -20,3 +21,27 @@ def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> N
         verdict = judge.judge(leaky, one)
     assert verdict.status is Status.CORRECT, verdict.message
     assert any("second backward" in f.message for f in verdict.findings) is told
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = self.a", ""),
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = self.a; self.register_buffer('own', torch.ones(3), persistent=False)", ""),
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = nn.Parameter(torch.ones(70))", "one parameter of the reference, and several"),
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = self.a; self.more = nn.Parameter(torch.ones(3))", "strict=True"),
+    ],
+    ids=["same", "not kept", "untied", "more names"],
+)
+def test_a_state_that_is_otherwise_named_or_shared_is_told(warm: Judge, init: str, told: str) -> None:
+    tied = problem("x * self.a * self.b", "[torch.randn(9, 70)]", init="self.a = nn.Parameter(torch.ones(70)); self.b = self.a")
+    kernels = elementwise("v * tl.load(a + offs % 70, mask) * tl.load(b + offs % 70, mask)").source.partition("class ModelNew")[0]
+    kernels = kernels.replace("(x_ptr, y_ptr, n", "(x_ptr, a, b, y_ptr, n").partition("import triton.language as tl\n")[2]
+    forward = """        y = torch.empty_like(x)
+        unary_kernel[(triton.cdiv(x.numel(), 256),)](x, self.a, self.b, y, x.numel(), BLOCK=256)
+        return y"""
+    verdict = warm.judge(tied, candidate(kernels, forward, init=init))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "state_dict"]
+    assert len(warnings) == bool(told)
+    assert all(told in text for text in warnings)

@@ -30,6 +30,7 @@ from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
+from kernelllm.judge.trials.state_dicts import try_state_dict
 from kernelllm.judge.trials.two_models import try_two_models
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
@@ -183,6 +184,7 @@ class Evaluation:
                 found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
                 trials.findings += found.findings()
                 try_two_models(worker, reference, seed)
+                trials.findings += try_state_dict(worker, reference, seed)
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)

@@ -112,6 +112,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
+    by_itself: bool = False  # by the model's own load_state_dict, strictly
 
 
 class RunOnce(msgspec.Struct, tag="run"):
@@ -128,13 +129,11 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
-    bare: bool = False
-    """Run without fences: to the candidate, memory is what it is in timed runs."""
+    bare: bool = False  # run without fences: to the candidate, memory is what it is in timed runs
     grad: bool = False
     """With gradients enabled, and inputs that require them, as those who call a model often have them."""
     inference: bool = False  # in inference mode
-    times: int = 1
-    """Call the model so often; what the last call returns is the output."""
+    times: int = 1  # call the model so often; what the last call returns is the output
     autocast: bool = False  # to bfloat16
     in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
     backward: str = ""  # another order of forwards and backwards, of those in kernelllm.judge.gradient_outputs
@@ -246,6 +245,7 @@ class StateEntry(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     dtype: str
     buffer: bool
+    shares: str  # the first name of the same tensor
 
 
 class Constructed(msgspec.Struct, tag="constructed"):

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import torch
-from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.collector import collect_if_grown
@@ -30,7 +29,7 @@ from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, plain, values, wire
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.worker import devices, failures
+from kernelllm.judge.worker import devices, failures, model_state
 from kernelllm.judge.worker.circumstances import circumstances, last_call
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
@@ -192,7 +191,7 @@ class Session:
         if not callable(self.model):
             raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
         self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
-        return p.Constructed(command.id, self._state_entries(), bool(getattr(self.model, "training", True)))
+        return p.Constructed(command.id, model_state.entries(self.model), bool(getattr(self.model, "training", True)))
 
     @staticmethod
     def _built(kind: Any, args: list[Any], kwargs: dict[str, Any], command: p.Construct) -> Any:
@@ -203,27 +202,12 @@ class Session:
         seed_all(command.seed)
         return kind(*args, **kwargs)
 
-    def _state_entries(self) -> tuple[p.StateEntry, ...]:
-        entries = [
-            p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer)
-            for name, (t, is_buffer) in plain.named_state(self.model).items()
-            if not is_lazy(t)
-        ]
-        return tuple(entries[: p.MAX_TENSORS])
-
     def load_state(self, command: p.LoadState) -> p.Reply:
         """Copy the given values into parameters and buffers, and set the mode."""
         if command.swap:
             (self.model, self.called), self._stays = self._stays, (self.model, self.called)
-        if command.dtype and isinstance(self.model, torch.nn.Module):
-            self.model.to(values.dtype(command.dtype))
-        mine = plain.named_state(self.model)
         self._loaded.update(command.names)
-        with torch.no_grad():
-            for name, value in zip(command.names, self.decode(command.values), strict=True):
-                mine[name][0].copy_(value)
-        if isinstance(self.model, torch.nn.Module) and self.model.training != command.training:
-            self.model.train(command.training)  # only then: who is told at each load could prepare for it
+        model_state.load(self.model, command, self.decode(command.values))
         return p.Done(command.id)
 
     def _inputs(self, command: p.RunOnce) -> Any:
