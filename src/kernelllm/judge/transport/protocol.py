@@ -125,8 +125,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise, other such where ``other_noise``."""
     suppress_backward: bool = False  # likewise, in the backward alone
     other_noise: bool = False
-    observe: bool = False
-    """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
+    observe: bool = False  # record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False  # run without fences: to the candidate, memory is what it is in timed runs
@@ -140,7 +139,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     hold: bool = False  # hold the outputs until they are collected, while other runs are made
     exact_products: bool = False  # no products in TF32 (on a GPU: torch's convolutions), in this run and in samples after it
     frozen: tuple[str, ...] = ()  # inputs and parameters that need no gradients
-    named: dict[str, bool | int | float] = {}  # keyword arguments beside the inputs
+    named: dict[str, bool | int | float | str] = {}  # keyword arguments beside the inputs
+    by_name: tuple[str, ...] = ()  # the last of the inputs are keyword arguments of these names
     again: bool = False
     """The inputs are the same tensors as in the run before, with other values in them, as a loop that reuses its buffers has them."""
     same: bool = False  # they are, and hold the same values

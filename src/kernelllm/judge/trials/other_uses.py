@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +21,10 @@ from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
+from kernelllm.judge.trials.other_arguments import others, tensors_like, unset
 from kernelllm.judge.trials.other_circumstances import try_circumstances
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.same_computation import same_structure
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
@@ -32,8 +33,8 @@ from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
-_MOST, _LARGEST, _SMALL = 3, 4096, 100_000
-"""Arguments of a signature that are tried; the largest whole number that is changed; parameters of a model that takes no long time."""
+_SMALL = 100_000
+"""Parameters of a model that takes no long time."""
 _FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
 """In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
 a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""
@@ -83,6 +84,9 @@ def try_other_uses(
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         decide(uses, what, expected, run)
         restore(process, reference, state)  # a run in training mode updates buffers
+    for name in unset(reference.model.forward, len(inputs)) if comparable else ():
+        _try_optional(uses, process, reference, inputs, seed, name, (usual, own))
+        restore(process, reference, state)
     _try_random_mode(uses, process, reference, inputs, seed, own)
     restore(process, reference, state)
     _try_autocast(uses, process, reference, inputs, seed, usual)
@@ -246,11 +250,34 @@ def _uses_of_the_model(
 
         yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
     known: set[str] = set()
-    for name, other in _others(reference.model.forward, len(inputs), {}):
+    for name, other in others(reference.model.forward, len(inputs), {}, reference.problem.source):
         expected = _output(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
         if _differs(expected, usual):
-            known.add(name)
+            known |= set() if isinstance(other, str) else {name}  # each text may mean something else
             yield f"with {name}={other!r}", expected, partial(_run_with, process, inputs, seed, {name: other})
+
+
+def _try_optional(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, name: str, without: tuple[Any, Any]
+) -> None:
+    """A tensor for an argument that is None: the first one that the reference takes and reacts to. ``without``: its result, and the
+    candidate's. Raises CandidateFailure where that takes no notice; another result than the reference's may come of a shape that a
+    problem would not give."""
+    for tensor in tensors_like(inputs, seed):
+        expected = _output(reference, reference.model, inputs, seed, {name: tensor})
+        if not _differs(expected, without[0]) or not same_structure(expected, without[0]):
+            continue
+        what = f"with {name}={values.describe(tensor)[0]}"
+        try:
+            value = process.run([*inputs, tensor], seed, by_name=(name,)).value
+        except CandidateFailure as failure:
+            uses.note(failure, what)
+            return
+        if wrong(value, expected) and not wrong(value, without[1]):
+            text = f"Silently different {what}: the argument is ignored, and nothing is said. Follow it, or raise an error."
+            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+        uses.warnings += [f"The result is another one than the reference's {what}."] if wrong(value, expected) else []
+        return
 
 
 def _parameters(model: torch.nn.Module) -> int:
@@ -266,7 +293,7 @@ def _other_constructions(
 ) -> Iterator[tuple[str, Any, _Run]]:
     args, kwargs = reference.init_args
     known: set[str] = set()
-    for name, other in _others(type(reference.model).__init__, len(args) + 1, kwargs):
+    for name, other in others(type(reference.model).__init__, len(args) + 1, kwargs, reference.problem.source):
         model = None
         if name in known:
             continue
@@ -277,7 +304,7 @@ def _other_constructions(
         may = survives(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
         expected = _output(reference, model, inputs, seed) if may else None
         if _differs(expected, usual):
-            known.add(name)
+            known |= set() if isinstance(other, str) else {name}
             state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
             def constructed(more: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> Any:
@@ -287,24 +314,6 @@ def _other_constructions(
                 return process.run(inputs, seed).value
 
             yield f"when built with {name}={other!r}", expected, partial(constructed, {name: other}, state)
-
-
-def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Other values of switches and numbers that have defaults in a signature, and are not given: several where a size may not fit."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())[given:]
-    except (TypeError, ValueError):
-        return []
-    found: list[tuple[str, Any]] = []
-    for parameter in parameters:
-        default = parameter.default
-        if parameter.name in named or type(default) not in (bool, float, int) or len({name for name, _ in found}) == _MOST:
-            continue
-        others: list[Any] = [not default] if isinstance(default, bool) else [2 * default + 0.5]
-        if type(default) is int:
-            others = [value for value in (default // 2, 2 * default, default + 1) if 0 < value <= _LARGEST and value != default]
-        found += [(parameter.name, other) for other in others]
-    return found
 
 
 def _output(

@@ -230,7 +230,7 @@ class Session:
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs, called = list[torch.Tensor](), self.model if command.named else self.called
+        outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
