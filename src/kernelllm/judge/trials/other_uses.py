@@ -87,6 +87,11 @@ def try_other_uses(
     for name in unset(reference.model.forward, len(inputs)) if comparable else ():
         _try_optional(uses, process, reference, inputs, seed, name, (usual, own))
         restore(process, reference, state)
+    for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
+        decide(uses, what, expected, run)
+    if reference.draws:  # elsewhere torch itself may draw others, though the seed is the same
+        return uses
+    build(process, reference)
     _try_random_mode(uses, process, reference, inputs, seed, own)
     restore(process, reference, state)
     _try_autocast(uses, process, reference, inputs, seed, usual)
@@ -104,8 +109,6 @@ def try_other_uses(
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     _try_nan(uses, process, reference, inputs, seed)
-    for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
-        decide(uses, what, expected, run)
     return uses
 
 
@@ -320,7 +323,7 @@ def _output(
     reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None,
     finite: bool = True,
 ) -> Any:  # fmt: skip
-    """None where it raises, draws random numbers, or is not ``finite``. Buffers stay what they are."""
+    """None where it raises, draws random numbers that it does not draw in trials, or is not ``finite``. Buffers stay what they are."""
     own = model is reference.model and not named and finite
     if not own and not survives(reference, inputs, whole_numbers=bool(named), model=model, named=named):
         return None
@@ -329,7 +332,7 @@ def _output(
     with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
         drawn = reference.random_state()
         made = mapped(model(*mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
-        value = made if reference.random_state() == drawn else None
+        value = made if reference.draws or reference.random_state() == drawn else None
     with torch.no_grad():
         for name, tensor in model.named_buffers(remove_duplicate=False):
             if name in before and before[name].shape == tensor.shape:
