@@ -45,3 +45,24 @@ def test_a_state_that_is_otherwise_named_or_shared_is_told(warm: Judge, init: st
     warnings = [f.message for f in verdict.findings if f.check == "state_dict"]
     assert len(warnings) == bool(told)
     assert all(told in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [("first, last = tl.min(v), tl.max(v)", False), ("first, last = tl.load(at), tl.load(at + width - 1)", True)],
+)
+def test_what_is_right_for_sorted_rows_alone_is_told(warm: Judge, ends: str, told: bool) -> None:
+    kernel = f"""
+@triton.jit
+def range_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    at = x_ptr + tl.program_id(0) * width
+    v = tl.load(at + tl.arange(0, BLOCK) % width)
+    {ends}
+    tl.store(y_ptr + tl.program_id(0), last - first)
+"""
+    forward = """        x, y = x.contiguous(), x.new_empty(x.shape[0])
+        range_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y"""
+    verdict = warm.judge(problem("x.amax(-1) - x.amin(-1)", "[torch.rand(9, 70).sort(-1).values]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert ("inputs_as_drawn" in verdict.message) is told

@@ -32,6 +32,7 @@ from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.judge.trials.state_dicts import try_state_dict
 from kernelllm.judge.trials.two_models import try_two_models
+from kernelllm.judge.trials.unusual_inputs import try_unusual_inputs
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
@@ -185,6 +186,7 @@ class Evaluation:
                 trials.findings += found.findings()
                 try_two_models(worker, reference, seed)
                 trials.findings += try_state_dict(worker, reference, seed)
+                trials.findings += try_unusual_inputs(worker, reference, seed)
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)
