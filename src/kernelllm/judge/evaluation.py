@@ -36,6 +36,8 @@ from kernelllm.judge.trials.unusual_inputs import try_unusual_inputs
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
+_LEFT = 4
+"""Times what one command may take that a worker must have left for uses that are tried last: more runs come after them."""
 _REFUSALS = 3
 """Times that a candidate may refuse sizes: it tells of one condition after the other."""
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
@@ -184,9 +186,10 @@ class Evaluation:
             with reference.forward_alone():
                 found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
                 trials.findings += found.findings()
-                try_two_models(worker, reference, seed)
-                trials.findings += try_state_dict(worker, reference, seed)
-                trials.findings += try_unusual_inputs(worker, reference, seed)
+                if worker.left > _LEFT * worker.seconds:
+                    try_two_models(worker, reference, seed)
+                    trials.findings += try_state_dict(worker, reference, seed)
+                    trials.findings += try_unusual_inputs(worker, reference, seed)
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)
