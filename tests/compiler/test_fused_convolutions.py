@@ -62,6 +62,37 @@ def test_what_follows_a_convolution_is_in_its_kernel(name: str, hybrid: Judge, m
     assert verdict.correct, verdict.message
 
 
+VOLUMES = {"nn.Conv2d": "nn.Conv3d", "size, size)": "size, size, size)", "out_channels, 1, 1)": "out_channels, 1, 1, 1)", "10\n": "5\n"}
+BACK = {"nn.Conv2d": "nn.ConvTranspose2d"}
+SPREAD = {
+    "volumes": ("3, padding=1", "F.gelu(self.conv(x)) * self.scale", VOLUMES),
+    "volumes of few channels": ("(2, 3, 1), padding=(1, 0, 0)", "torch.tanh(self.conv(x) * self.scale)", VOLUMES | {"2, 16": "2, 8"}),
+    "transposed": ("3, stride=2, padding=1, output_padding=1", "F.avg_pool2d(torch.sigmoid(self.conv(x) * self.scale), 2)", BACK),
+    "transposed, phases of differing sizes": ("(4, 3), stride=2", "F.max_pool2d((self.conv(x) - 0.5).tanh() * self.scale, 2)", BACK),
+    "transposed, sums": ("(3, 5), stride=(2, 3), padding=(1, 2)", "torch.sigmoid(self.conv(x)).sum(1)", BACK),
+    "transposed, a minimum": ("4, stride=2, padding=1", "self.conv(x).amin(1, keepdim=True)", BACK | {"16, 32, 10": "48, 24, 7"}),
+    "transposed volumes": ("(3, 2, 3), stride=(2, 1, 2), padding=1", "F.avg_pool3d(self.conv(x).tanh() * self.scale, 2)",
+                           VOLUMES | {"nn.Conv2d": "nn.ConvTranspose3d"}),
+    "transposed, half precision": ("2, stride=2", "F.avg_pool2d(F.silu(self.conv(x)) * 3, 2)", BACK | {
+        "out_channels, 1, 1))": "out_channels, 1, 1))\n        self.half()", "size, size)]": "size, size).half()]"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_volumes_and_transposed_convolutions(name: str, hybrid: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
+    settings, follows, changes = SPREAD[name]
+    case = CASE.replace("SETTINGS", settings).replace("FOLLOWS", follows)
+    for old, new in changes.items():
+        case = case.replace(old, new)
+    text = compiled(problem(case), MIXED)
+    path = text.partition("def forward_at_known_sizes")[2]
+    assert re.search(r"\bconv_\w+_kernel\[", path)
+    assert not re.search(r"conv\w*\dd\(", path)
+    verdict = hybrid.judge(problem(case), Candidate(source=text))
+    assert verdict.correct, verdict.message
+
+
 @pytest.mark.parametrize("follows", ["F.group_norm(self.conv(x), 4)"])
 def test_results_that_are_read_twice_stay_cudnns(follows: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_convolutions, "_LARGE", 0)

@@ -55,7 +55,7 @@ def test_weights_among_the_inputs_of_a_compiled_graph_keep_their_size() -> None:
     spreads = {}
     for origin in ("graph", OF_TORCH_COMPILE):
         of = Problem(name="p", source="", origin=origin)
-        reference: Any = SimpleNamespace(device="cpu", ops={}, inputs=lambda seed: inputs, problem=of)
+        reference: Any = SimpleNamespace(device="cpu", forms={}, ops={}, inputs=lambda seed: inputs, problem=of)
         drawn = draw(reference, "large", 1, 0)
         assert drawn is not None
         spreads[origin] = [float(t.std()) > 2 for t in drawn[:2]]

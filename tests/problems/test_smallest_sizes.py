@@ -1,11 +1,11 @@
-"""Sets of sizes in which one size is 1 or 0."""
+"""Sets of sizes in which one size is 1 or 0, or lies between others."""
 
 from __future__ import annotations
 
 import pytest
 
 from kernelllm.core.types import Problem
-from kernelllm.problems.smallest_sizes import sets_with
+from kernelllm.problems.smallest_sizes import sets_between, sets_with
 
 _SOURCE = """
 import torch
@@ -55,3 +55,11 @@ def test_sizes_at_which_the_reference_takes_empty_tensors() -> None:
     assert sets_with(Problem(name="p", source=product), _SHRUNK, 0) == [{"ROWS": 0}, {"LEFT": 0}, {"RIGHT": 0}]
     turned = _SOURCE.format(forward="x @ y.T").replace("(ROWS, RIGHT)", "(3, RIGHT)")  # of what they share nothing is left
     assert sets_with(Problem(name="p", source=turned), _SHRUNK, 0) == [{"ROWS": 0}]
+
+
+def test_a_size_between_numbers_of_which_none_was_tried() -> None:
+    source = _SOURCE.replace("ROWS = 16", "ROWS = 4096").format(forward="torch.cat([x, y], 1)")
+    problem, tried = Problem(name="p", source=source), [{"ROWS": 64}, {"ROWS": 33, "LEFT": 23}]
+    assert sets_between(problem, tried, (1024, 2048), 2) == [{"ROWS": 1537}]
+    assert sets_between(problem, [*tried, {"ROWS": 1500}], (1024, 2048), 2) == []
+    assert sets_between(problem, tried, (1024,), 2) == []  # both sides of it are tried

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelllm.core.errors import ProblemError
@@ -19,13 +19,15 @@ from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordab
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
-from kernelllm.problems.smallest_sizes import sets_with
+from kernelllm.problems.smallest_sizes import sets_between, sets_with
 
 _KEPT_PROBLEMS = 8
 _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
 _EMPTY = 2
 """Sizes that are tried at 0."""
+_BETWEEN = 2
+"""Sizes between others that are tried."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -38,7 +40,7 @@ class References:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, frozenset[str], bool], list[Reference]] = OrderedDict()
         self._large: tuple[tuple[str, frozenset[str]], PreparedRun | None] | None = None
-        self._smallest: OrderedDict[tuple[str, frozenset[str], bool, int], list[PreparedRun]] = OrderedDict()
+        self._smallest: OrderedDict[tuple[str, frozenset[str], bool, tuple[int, ...]], list[PreparedRun]] = OrderedDict()
 
     @contextlib.contextmanager
     def borrowed(self, problem: Problem, fixed: frozenset[str] = frozenset()) -> Iterator[list[Reference]]:
@@ -87,29 +89,50 @@ class References:
     def smallest(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], length: int) -> Iterator[list[PreparedRun]]:
         """The reference's runs with one size after the other at ``length``, 1 or 0, where it works and stays finite. On a GPU one alone;
         of empty tensors few, on a CPU."""
-        key = (problem.digest, fixed, gradient_outputs.wanted(self._settings, problem), length)
+        with self._kept_runs(problem, fixed, (length,), lambda: self._run_smallest(problem, tried, length)) as runs:
+            yield runs
+
+    @contextlib.contextmanager
+    def between(
+        self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...]
+    ) -> Iterator[list[PreparedRun]]:
+        """The reference's runs at sizes between two of ``bounds``, where none was tried."""
+
+        def made() -> list[PreparedRun]:
+            found = [self._prepared(problem, overrides, tried) for overrides in sets_between(problem, _own(tried), bounds, _BETWEEN)]
+            return [run for run in found if run is not None]
+
+        with self._kept_runs(problem, fixed, bounds, made) as runs:
+            yield runs
+
+    @contextlib.contextmanager
+    def _kept_runs(
+        self, problem: Problem, fixed: frozenset[str], kind: tuple[int, ...], made: Callable[[], list[PreparedRun]]
+    ) -> Iterator[list[PreparedRun]]:
+        key = (problem.digest, fixed, gradient_outputs.wanted(self._settings, problem), kind)
         with self._lock:
             runs = self._smallest.pop(key, None)
-        yield (runs := self._run_smallest(problem, tried, length) if runs is None else runs)
+        yield (runs := made() if runs is None else runs)
         with self._lock:
             self._smallest[key] = runs
-            while len(self._smallest) > 2 * (_KEPT_PROBLEMS if self._device == "cpu" else 1):  # both lengths
+            while len(self._smallest) > 3 * (_KEPT_PROBLEMS if self._device == "cpu" else 1):  # both lengths, and between
                 self._smallest.popitem(last=False)
 
     def _run_smallest(self, problem: Problem, tried: Sequence[Reference], length: int) -> list[PreparedRun]:
         runs: list[PreparedRun] = []
         most = (_EMPTY if length == 0 else None) if self._device == "cpu" else length
-        own = [{name: new for name, (_, new) in reference.sizes.changed.items()} for reference in tried]
-        for overrides in sets_with(problem, own, length) if most != 0 else ():
-            with own_generators(), failures_logged(f"A size of {length} is not tried", ProblemError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
-                reference = prepare(
-                    problem, shrink.describe(problem, overrides), overrides, self._device, INIT_SEED, True, bool(tried[0].gradients)
-                )
-                runs += [run for run in [prepared(reference, INIT_SEED)] if run is not None]
+        for overrides in sets_with(problem, _own(tried), length) if most != 0 else ():
+            runs += [run for run in [self._prepared(problem, overrides, tried)] if run is not None]
             if len(runs) == most:
                 break
         return runs
+
+    def _prepared(self, problem: Problem, overrides: dict[str, Any], tried: Sequence[Reference]) -> PreparedRun | None:
+        with own_generators(), failures_logged("A set of sizes is not tried", ProblemError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
+            described, gradients = shrink.describe(problem, overrides), bool(tried[0].gradients)
+            return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients), INIT_SEED)
+        return None
 
     def fixed_by(self, candidate: str, problem: Problem) -> dict[str, Any]:
         """The constants that a candidate declares as fixed, where any of them would be changed otherwise."""
@@ -145,6 +168,10 @@ class References:
         # KernelBench knows the original alone: at small sizes TF32 may be a larger error than it allows.
         small = [one for one in _labelled(problem, max(wanted, SMALL_SETS), fixed) if one[1]] if exact else []
         return [*small[: -wanted - 1 : -1], ("original", {})]
+
+
+def _own(tried: Sequence[Reference]) -> list[dict[str, Any]]:
+    return [{name: new for name, (_, new) in reference.sizes.changed.items()} for reference in tried]
 
 
 def _labelled(

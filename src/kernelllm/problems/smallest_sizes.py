@@ -1,14 +1,20 @@
-"""Sets of sizes in which one size is 1 or 0: a batch of one, one row, no row. No shrunk set has any."""
+"""Sets of sizes beside the shrunk ones: one size is 1 or 0 (a batch of one, one row, no row), or lies between those of other sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
-from kernelllm.problems.relations import DryRuns, Sizes, Slot, overridden, slots
+from kernelllm.problems.relations import Budget, DryRuns, Sizes, Slot, overridden, slots
 from kernelllm.problems.trace import Trace
+
+_ROUND = 64
+"""What a size between others is a multiple of where the problem takes no odd one."""
+_TIMES_THE_BUDGET = 8
+"""So many times what a shrunk set may cost, a set with a size between others may."""
 
 
 def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int) -> list[dict[str, Any]]:
@@ -30,6 +36,42 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
         if found is not None and found not in groups:
             groups.append(found)
     return [overridden(problem, original, {**sets[0], **dict.fromkeys(group, length)}) for group in groups]
+
+
+def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
+    """Up to ``most`` sets in which one size lies between two of ``bounds`` that no size in the sets ``tried`` lies between, nor the
+    problem's own; the others are those of the first set. Sizes that only change together do so. Those that take long are left out."""
+    known = sizes.constants(problem)
+    original = dict(slots(known))
+    sets = [dict(slots({**known, **overrides})) for overrides in tried]
+    varying = [slot for slot, value in original.items() if any(one[slot] != value for one in sets)]
+    dry_runs, found = DryRuns(problem), list[dict[str, Any]]()
+    for slot in varying:
+        equal = tuple(other for other in varying if original[other] == original[slot])
+        for low, high in _gaps({original[slot], *(one[slot] for one in sets)}, bounds):
+            middle = (low + high) // 2
+            lengths = [length for length in (middle | 1, middle // _ROUND * _ROUND) if low < length <= high]
+            tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in lengths]
+            made = [overridden(problem, original, {**sets[0], **values}) for values in tries]
+            new = next((one for one in made if one not in found and _affordable(dry_runs, one)), None)
+            found += [] if new is None else [new]
+            if len(found) == most:
+                return found
+    return found
+
+
+def _gaps(taken: set[int], bounds: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of ``bounds``, one after the other, between which no number of ``taken`` lies; the second belongs to what is between."""
+    low, high = min(taken), max(taken)
+    edges = [bound for bound in bounds if low < bound < high]
+    return [(a, b) for a, b in pairwise(edges) if not any(a < length <= b for length in taken)]
+
+
+def _affordable(dry_runs: DryRuns, overrides: Mapping[str, Any]) -> bool:
+    trace, budget = dry_runs.works(overrides), Budget()
+    if trace is None or not trace.ran:
+        return False
+    return max(trace.largest / budget.elements, trace.work / budget.work, trace.flops / budget.flops) <= _TIMES_THE_BUDGET
 
 
 def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Slot, ...], length: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,7 +70,8 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
                 args, kwargs = init_arguments(init, namespace["Model"])
                 model = namespace["Model"](*args, **kwargs)
-                inputs = input_list(namespace["get_inputs"](), problem)
+                with _without_bounds(env):
+                    inputs = input_list(namespace["get_inputs"](), problem)
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except Exception as error:  # code of others, which meets symbols that it does not expect, or reads values of fake tensors
@@ -84,6 +85,18 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     built.attributes = loose_tensors(model)
     built.constructor = _by_name(type(model), args, kwargs)
     return built
+
+
+@contextmanager
+def _without_bounds(env: ShapeEnv) -> Iterator[None]:
+    """What the code inside finds sizes to be more or less than is forgotten: inputs may be made otherwise (``mask[:, -20:] = 0``)."""
+    ranges, before = dict(env.var_to_range), len(env.guards)
+    yield
+    found = env.guards[before:]
+    env.guards[before:] = [g for g in found if isinstance(g.expr, sympy.Eq)]
+    if len(env.guards) < before + len(found):
+        env.var_to_range.update({s: r for s, r in ranges.items() if s in env.var_to_range and s not in env.replacements})
+        env._update_version_counter()
 
 
 def _built_for_real(problem: Problem, mode: FakeTensorMode) -> tuple[dict[str, Any], torch.nn.Module, list[Any], dict[str, Any], list[Any]]:

@@ -3,8 +3,9 @@
 A window that moves by its own size meets every element once: the convolution is a product of patches and weights. cuDNN is far from its
 speed where there are few channels, as in the first layer of a vision transformer. One of each channel by itself is a sum over its
 window, unless cuDNN has a fast kernel for it: over two dimensions, side by side, channels last. A convolution over one dimension is one
-over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Grouped and transposed ones stay
-as they are, and so do all others in their graph: tensors would be turned from one layout to the other and back.
+over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Grouped ones and those transposed
+by a stride stay as they are, and so do all others in their graph: tensors would be turned from one layout to the other and back.
+A transposed convolution of stride 1 is one by the weights from end to start, for which cuDNN has faster kernels.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _LARGE = 2**28
 def rewrite(graph: GraphModule, options: Options) -> None:
     """Replace them, in place."""
     namespace = template_ops.register()
+    found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    for node in found:
+        _put(node, Editor(graph, node, namespace, options), _turned_round)
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
     alone = all_alone(graph)
     window = functools.partial(_window, alone)
@@ -105,6 +109,20 @@ def _patches(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any
         made = edit.call(aten.addmm.default, bias, x, turned) if bias else edit.call(aten.mm.default, x, turned)
     made = edit.call(aten.reshape.default, made, [out.shape[0], *counts, out.shape[1]])
     return edit.call(aten.permute.default, made, [0, len(window) + 1, *(1 + d for d in spatial)])
+
+
+def _turned_round(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+                  output_padding: Any, groups: int) -> Node | None:
+    """The convolution that a transposed one of stride 1 is."""
+    if not transposed or set(stride) != {1} or any(output_padding) or groups != 1 or edit.options.backward:
+        return None
+    window = weight.meta["val"].shape[2:]
+    around = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
+    if any(isinstance(p, torch.SymInt) or p < 0 for p in around):
+        return None
+    ends = list(range(2, 2 + len(window)))
+    turned = edit.call(aten.permute.default, edit.call(torch.ops.prims.rev.default, weight, ends), [1, 0, *ends])
+    return edit.call(aten.convolution.default, x, turned, bias, stride, around, dilation, False, output_padding, 1)
 
 
 def _two_dimensions(

@@ -46,7 +46,7 @@ _SHORT_ROW = 512
 
 
 def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
-    """Of the rules that put templates in, those for products, pools and the largest of short rows, each for the shapes that gain."""
+    """Of the rules, those for products, pools and the largest of short rows, each for the shapes that gain, and sums in half precision."""
 
     def only(rule: Rule) -> Rule:
         def chosen(edit: Editor, *args: Any, **kwargs: Any) -> Node | None:
@@ -60,7 +60,8 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
     products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
     pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
     averages = {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
-    return products | pools | low_memory_pools() | averages | {aten.topk: _of_short_rows(all_rules[aten.topk])}
+    sums = {operator: all_rules[operator] for operator in (aten.scatter_add, aten.scatter_reduce, aten.index_put)}
+    return products | pools | low_memory_pools() | averages | sums | {aten.topk: _of_short_rows(all_rules[aten.topk])}
 
 
 def _of_short_rows(rule: Rule) -> Rule:

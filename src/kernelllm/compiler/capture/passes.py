@@ -21,6 +21,7 @@ from kernelllm.compiler.capture import (
     fusions,
     joined_convolutions,
     left_to_torch,
+    mish,
     packed_weights,
     plain_rules,
     quantized_weights,
@@ -45,6 +46,7 @@ def run(graph: GraphModule, options: Options) -> None:
     drop_copies(graph)
     if not options.backward:
         values_alone.rewrite(graph, options)
+        mish.rewrite(graph, options)
     if not options.short:
         equal_steps.join(graph, options)
     if not options.library:
@@ -297,7 +299,15 @@ def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
     return w.template(name, x, *args) if serves else None
 
 
+def _scatter_add(w: Editor, x: Node, dim: int, index: Node, src: Node) -> Node | None:
+    """In float32, as :func:`_index_put`."""
+    return _in_float32(w, x, src, lambda whole, added: w.call(aten.scatter_add.default, whole, dim, index, added))
+
+
 def _scatter_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True) -> Node | None:
+    if reduce in ("sum", "mean"):
+        target = aten.scatter_reduce.two
+        return _in_float32(w, x, src, lambda *wide: w.call(target, wide[0], dim, index, wide[1], reduce, include_self=include_self))
     whole, placed, given = (n.meta["val"] for n in (x, index, src))
     alike = whole.dim() and whole.dtype in (torch.float32, torch.float16, torch.bfloat16)
     if reduce not in ("amax", "amin") or not alike or [_hint(n) for n in placed.shape] != [_hint(n) for n in given.shape]:
@@ -313,12 +323,16 @@ def _hint(size: Any) -> Any:
 
 def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool = False) -> Node | None:
     """Sums in half precision take place in float32: Triton has no atomic addition for every type."""
+    return _in_float32(w, x, added, lambda *wide: w.call(aten.index_put.default, wide[0], indices, wide[1], True)) if accumulate else None
+
+
+def _in_float32(w: Editor, x: Node, added: Node, summed: Callable[..., Node]) -> Node | None:
+    """What ``summed`` makes of both in float32, rounded. None for other types than half precision."""
     dtype = x.meta["val"].dtype
-    if not accumulate or not dtype.is_floating_point or dtype.itemsize > 2:
+    if not dtype.is_floating_point or dtype.itemsize > 2:
         return None
     cast = torch.ops.prims.convert_element_type.default
-    wide = [w.call(cast, t, torch.float32) for t in (x, added)]
-    return w.call(cast, w.call(aten.index_put.default, wide[0], indices, wide[1], True), dtype)
+    return w.call(cast, summed(*(w.call(cast, t, torch.float32) for t in (x, added))), dtype)
 
 
 def _as_strided(w: Editor, x: Node, size: Any, stride: Any, offset: Any = None) -> Node | None:
@@ -366,10 +380,13 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.sort: _sort,
     aten.topk: _topk,
     aten.scatter_reduce: _scatter_reduce,
+    aten.scatter_add: _scatter_add,
 }
 
 
-_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution, aten.index_put: _index_put}
+_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {
+    aten.convolution: _convolution, aten.index_put: _index_put, aten.scatter_add: _scatter_add,
+}  # fmt: skip
 
 
 __all__ = ["run"]

@@ -19,6 +19,7 @@ from kernelllm.compiler.capture.size_sources import size_text
 
 log = logging.getLogger(__name__)
 _OFFSETS = 2**24
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TORCH, _OURS = Path(torch.__file__).parent, Path(__file__).parents[2]
 
 
@@ -83,4 +84,7 @@ def _comparison(condition: sympy.Basic) -> Condition | None:
         left, right = left - rest, number
     common = Counter(a for a in sympy.Mul.make_args(left) if a.is_Symbol) & Counter(sympy.Mul.make_args(right))
     left, right = (sympy.Mul(*(Counter(sympy.Mul.make_args(side)) - common).elements()) for side in (left, right))  # sizes are positive
-    return size_text(left), condition.rel_op, size_text(right)
+    operator = condition.rel_op
+    if all(side.could_extract_minus_sign() for side in (left, right)):
+        left, right, operator = -left, -right, _TURNED.get(operator, operator)
+    return size_text(left), operator, size_text(right)

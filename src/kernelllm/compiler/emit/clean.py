@@ -230,6 +230,8 @@ def _joined(body: list[ast.stmt], uses: dict[str, int], bound: dict[str, int]) -
             maker = next((s for s in reversed(kept) if isinstance(s, ast.Assign) and assigned(s) == [name]), None)
             if maker is None or uses[name] != 1 or bound[name] != 1 or not _may_join(maker.value, name, statement):
                 continue
+            if set(reads(maker.value)) & {n for s in every(kept[kept.index(maker) + 1 :]) for n in assigned(s)}:  # ``carry``, in a scan
+                continue
             whole = Replace({name: maker.value}).visit(syntax_tree(ast.unparse(statement)).body[0])
             if len(ast.unparse(whole)) <= _WIDTH:
                 statement = whole

@@ -7,6 +7,7 @@ where a tile of pixels and channels is still in registers.
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass, field
 
 import sympy
@@ -16,35 +17,54 @@ from kernelllm.compiler.emit.ast_tools import all_reads
 from kernelllm.compiler.emit.integer_text import FLOORDIV, MOD
 from kernelllm.core.text import syntax_tree
 
+_DIRECTIONS = ("deep", "down", "right")
+"""Of volumes, the last two of images."""
 _OWN = {
-    "pixels", "channels", "image", "down", "right", "first", "acc", "step", "taken", "tap", "tap_h", "tap_w", "at", "inside", "window",
-    "weight",
+    "pixels", "channels", "image", "first", "acc", "step", "taken", "tap", "at", "inside", "window", "weight", "tiles", "phase", "places",
+    "there", *(f"{name}{part}" for name in _DIRECTIONS for part in ("", "_tap", "_to", "_first", "_taps", "_back")),
 }  # fmt: skip
 """Names that the convolution has for itself."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution over two dimensions, of channels-last images by weights [out, height, width, channels]."""
+    """A convolution of channels-last images or volumes by weights [out, *taps, channels]; transposed: [*taps, out, channels]."""
 
     images: int
     channels: int
-    size: tuple[int, int]
+    size: tuple[int, ...]
     out_channels: int
-    out_size: tuple[int, int]
-    taps: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
+    out_size: tuple[int, ...]
+    taps: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool = False
 
     @property
     def pixels(self) -> int:
-        return self.images * self.out_size[0] * self.out_size[1]
+        return self.images * math.prod(self.out_size)
+
+    @property
+    def phases(self) -> int:
+        """Kinds of pixels that other taps reach: of a transposed convolution, those of each remainder by its stride."""
+        return math.prod(self.stride) if self.transposed else 1
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Pixels of one phase, by direction."""
+        return tuple(-(-n // s) for n, s in zip(self.out_size, self.stride, strict=True)) if self.transposed else self.out_size
+
+    @property
+    def exact(self) -> bool:
+        """Whether all phases have as many pixels."""
+        return math.prod(self.places) * self.phases == math.prod(self.out_size)
 
     @property
     def products(self) -> int:
-        """Products that make one result."""
-        return self.channels * self.taps[0] * self.taps[1]
+        """Products that make one result, at most."""
+        apart = self.stride if self.transposed else [1] * len(self.taps)
+        return self.channels * math.prod(-(-k // s) for k, s in zip(self.taps, apart, strict=True))
 
 
 @dataclass
@@ -61,6 +81,8 @@ class Reader:
     """Whether it needs all channels of a pixel at once."""
     masked: bool = False
     """Whether it leaves out pixels behind the last one."""
+    alike: bool = False
+    """Whether it stores where it loads: channels last."""
 
 
 def reader(text: str, pointer: str, shape: Shape) -> Reader | None:
@@ -94,10 +116,13 @@ def _tiled(found: Reader, body: list[ast.stmt], shape: Shape) -> bool:
     call = next(n for n in ast.walk(found.load.value) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load")
     index = call.args[0].right  # type: ignore[attr-defined]
     indices = [name for name, value in values.items() if "tl.arange(" in ast.unparse(value)]
+    stores = [n.args[0] for s in body for n in ast.walk(s) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.store"]
     try:
         place = integers.to_sympy(_written_out(index, values, set(indices)))
+        stored = [integers.to_sympy(_written_out(s.right, values, set(indices))) for s in stores if isinstance(s, ast.BinOp)]
     except integers.NotInteger:
         return False
+    found.alike = len(stored) == len(stores) and all(s == place for s in stored)
     width, pixel, channel = shape.out_channels, "pixels[:, None]", "channels[None, :]"
     if indices == ["offsets"] and place == integers.symbol("offsets"):
         found.tile = {"offsets": f"{pixel} * {width} + {channel}"}
@@ -107,7 +132,7 @@ def _tiled(found: Reader, body: list[ast.stmt], shape: Shape) -> bool:
             rows, cols = integers.symbol(row), integers.symbol(col)
             if place == width * rows + cols:
                 found.tile = {row: pixel, col: channel}
-            image, size = FLOORDIV(cols, sympy.Integer(width)), shape.out_size[0] * shape.out_size[1]
+            image, size = FLOORDIV(cols, sympy.Integer(width)), math.prod(shape.out_size)
             if place == width * rows + width * size * image + MOD(cols, sympy.Integer(width)):  # all channels of an image, one by one
                 found.tile = {row: f"(pixels % {size})[:, None]", col: f"(pixels // {size})[:, None] * {width} + {channel}"}
     if not found.tile:
@@ -115,7 +140,7 @@ def _tiled(found: Reader, body: list[ast.stmt], shape: Shape) -> bool:
     found.whole_rows = set(found.tile) == {"rows", "cols"}
     tests = [ast.unparse(v) for v in values.values() if isinstance(v, ast.Compare)]
     row = next(iter(found.tile))
-    found.masked = found.tile[row] != f"(pixels % {shape.out_size[0] * shape.out_size[1]})[:, None]" and any(
+    found.masked = found.tile[row] != f"(pixels % {math.prod(shape.out_size)})[:, None]" and any(
         test.startswith(f"{row} < ") for test in tests
     )
     return not any("tl.program_id" in ast.unparse(v) for n, v in values.items() if n not in (*indices, *_starts(values, indices)))
@@ -165,8 +190,20 @@ class _Placed(ast.NodeTransformer):
         return node
 
 
-def text(found: Reader, shape: Shape, name: str, configs: list[str], pointers: tuple[str, str], block_n: int) -> str:
-    """The definition of the kernel ``name``, with the ``configs`` to tune among. ``pointers``: arguments for images and weights."""
+def _of_pixels(statement: ast.stmt) -> ast.stmt:
+    """A store, of pixels that there are."""
+    match statement:
+        case ast.Expr(value=ast.Call(args=[place, value, *mask], keywords=[]) as call) if ast.unparse(call.func) == "tl.store":
+            there = f"({ast.unparse(mask[0])}) & there[:, None]" if mask else "there[:, None]"
+            return syntax_tree(f"tl.store({ast.unparse(place)}, {ast.unparse(value)}, {there})").body[0]
+    return statement
+
+
+def text(found: Reader, shape: Shape, name: str, configs: list[str], pointers: tuple[str, str], block_n: int, *, partly: bool) -> str:
+    """The definition of the kernel ``name``, with the ``configs`` to tune among. ``pointers``: arguments for images and weights.
+
+    ``partly``: tiles may have pixels behind the last one, which the reader does not leave out.
+    """
     function, indices = found.function, set(found.tile)
     old = [a for a in function.args.args if a.arg not in _BLOCKS]
     if not any(isinstance(s, ast.Expr) and f"tl.store({found.pointer} + " in ast.unparse(s) for s in function.body):
@@ -183,12 +220,16 @@ def text(found: Reader, shape: Shape, name: str, configs: list[str], pointers: t
         if statement is found.load:
             lines.append(f"{ast.unparse(found.load.targets[0])} = acc")
             continue
-        lines += ast.unparse(_Placed(found.tile, shape.out_channels).visit(statement)).splitlines()
+        statement = _Placed(found.tile, shape.out_channels).visit(statement)
+        lines += ast.unparse(_of_pixels(statement) if shape.transposed or partly else statement).splitlines()
     tuned = ["@triton.autotune(", "    configs=[", *(f"        {c}," for c in configs), "    ],", "    key=[],", ")"]
     follows = f"{docstring[0].lower()}{docstring[1:]}" if docstring else "what follows it."
     note = f"Convolution, {follows}" if docstring else f"A convolution and {follows}"
     head = formatting.broken(f"def {name}({', '.join(own)}):", formatting.WIDTH)
-    statements = [*_convolution(shape, *pointers, full=shape.out_channels % block_n == 0), *map(formatting.quoted, lines)]
+    convolution = _convolution(shape, *pointers, full=shape.out_channels % block_n == 0)
+    if partly and not shape.transposed:
+        convolution[1:1] = [f"there = pixels < {shape.pixels}", "pixels = tl.where(there, pixels, 0)"]
+    statements = [*convolution, *map(formatting.quoted, lines)]
     return "\n".join([*tuned, "@triton.jit", *head, f'    """{note}"""', *(part for one in statements for part in _indented(one))])
 
 
@@ -203,31 +244,84 @@ _BLOCKS = {"BLOCK_ROWS", "BLOCK_COLS", "BLOCK", "BLOCK_X", "BLOCK_Y"}
 
 def _convolution(shape: Shape, images: str, weights: str, *, full: bool) -> list[str]:
     """Statements that compute ``acc``, in float32. ``full``: all tiles have channels that there are."""
-    (height, width), (out_h, out_w) = shape.size, shape.out_size
-    (step_h, step_w), (pad_h, pad_w) = shape.stride, shape.padding
-    lines = [
-        f"pixels = tl.program_id(0) // tl.cdiv({shape.out_channels}, BLOCK_N) * BLOCK_M + tl.arange(0, BLOCK_M)",
-        f"channels = tl.program_id(0) % tl.cdiv({shape.out_channels}, BLOCK_N) * BLOCK_N + tl.arange(0, BLOCK_N)",
-        f"image = pixels // {out_h * out_w}",
-        f"down = {_times(f'pixels // {out_w} % {out_h}', step_h)}{f' - {pad_h}' if pad_h else ''}",
-        f"right = {_times(f'pixels % {out_w}', step_w)}{f' - {pad_w}' if pad_w else ''}",
-        f"first = ((image * {height} + down) * {width} + right) * {shape.channels}",
-        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
-        f"for step in range(tl.cdiv({shape.products}, BLOCK_K)):",
-        "    taken = step * BLOCK_K + tl.arange(0, BLOCK_K)",
-    ]
+    lines = _transposed_places(shape) if shape.transposed else _places(shape)
     together = shape.channels % 16 == 0  # all of a tile's products are of one tap
-    window = _of_one_tap(shape) if together else _of_many_taps(shape)
+    window = _of_a_phase(shape) if shape.transposed else _of_one_tap(shape) if together else _of_many_taps(shape)
     known = "" if together else f"taken < {shape.products}"
     there = [f"({known})[:, None]"] if known else []
     there += [] if full else [f"(channels < {shape.out_channels})[None, :]"]
     mask = f", {' & '.join(there)}, other=0.0" if there else ""
     return [
         *lines,
-        *(f"    {line}" for line in window[:-2]),
-        f"    window = tl.load({images} + ({window[-2]}), {window[-1]}{f' & ({known})[None, :]' if known else ''}, other=0.0)",
-        f"    weight = tl.load({weights} + (channels[None, :] * {shape.products} + taken[:, None]){mask})",
+        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
+        f"for step in range({_steps(shape)}):",
+        *(f"    {line}" for line in window[:-3]),
+        f"    window = tl.load({images} + ({window[-3]}), {window[-2]}{f' & ({known})[None, :]' if known else ''}, other=0.0)",
+        f"    weight = tl.load({weights} + ({window[-1]}){mask})",
         "    acc = tl.dot(window, weight, acc, input_precision=PRECISION)",
+    ]
+
+
+def _steps(shape: Shape) -> str:
+    if not shape.transposed:
+        return f"tl.cdiv({shape.products}, BLOCK_K)"
+    return f"{' * '.join(f'{name}_taps' for name in _names(shape))} * ({shape.channels} // BLOCK_K)"
+
+
+def _names(shape: Shape) -> tuple[str, ...]:
+    return _DIRECTIONS[-len(shape.size) :]
+
+
+def _split(whole: str, sizes: tuple[int, ...]) -> list[str]:
+    """A place's coordinates, the last of which run fastest; whatever is left over is of the first."""
+    found: list[str] = []
+    for at in range(len(sizes)):
+        below = math.prod(sizes[at + 1 :])
+        found.append(f"{whole} // {below} % {sizes[at]}" if below > 1 else f"{whole} % {sizes[at]}")
+    return found
+
+
+def _joined(parts: list[str], sizes: tuple[int, ...]) -> str:
+    """The place of coordinates among these sizes."""
+    text = parts[0]
+    for part, size in zip(parts[1:], sizes[1:], strict=True):
+        text = f"({text}) * {size} + {part}" if " " in text else f"{text} * {size} + {part}"
+    return text
+
+
+def _places(shape: Shape) -> list[str]:
+    """Statements that find out which pixels and channels a program computes, and where in the images their windows start."""
+    tiles = f"tl.cdiv({shape.out_channels}, BLOCK_N)"
+    starts = zip(_names(shape), _split("pixels", shape.out_size), shape.stride, shape.padding, strict=True)
+    return [
+        f"pixels = tl.program_id(0) // {tiles} * BLOCK_M + tl.arange(0, BLOCK_M)",
+        f"channels = tl.program_id(0) % {tiles} * BLOCK_N + tl.arange(0, BLOCK_N)",
+        f"image = pixels // {math.prod(shape.out_size)}",
+        *(f"{name} = {_times(of, step)}{f' - {pad}' if pad else ''}" for name, of, step, pad in starts),
+        f"first = ({_joined(['image', *_names(shape)], (0, *shape.size))}) * {shape.channels}",
+    ]
+
+
+def _transposed_places(shape: Shape) -> list[str]:
+    """The same where a stride spreads the pixels that one tap reaches: each program has those of one phase, which few taps reach."""
+    names, steps = _names(shape), list(zip(_names(shape), shape.stride, shape.padding, strict=True))
+    phases = [f"{name}_first" for name in names]
+    there = [f"places < {shape.images * math.prod(shape.places)}"]
+    there += [f"{n}_to < {size}" for n, size, q, s in zip(names, shape.out_size, shape.places, shape.stride, strict=True) if q * s != size]
+    return [
+        f"tiles = tl.cdiv({shape.out_channels}, BLOCK_N)",
+        f"phase = tl.program_id(0) // tiles % {shape.phases}",
+        f"places = tl.program_id(0) // (tiles * {shape.phases}) * BLOCK_M + tl.arange(0, BLOCK_M)",
+        "channels = tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)",
+        f"image = places // {math.prod(shape.places)}",
+        *(f"{name} = {part}" for name, part in zip(phases, _split("phase", shape.stride), strict=True)),
+        *(f"{name}_to = {_times(of, s)} + {name}_first" for (name, s, _), of in zip(steps, _split("places", shape.places), strict=True)),
+        f"there = {' & '.join(f'({test})' for test in there) if len(there) > 1 else there[0]}",
+        f"pixels = tl.where(there, {_joined(['image', *(f'{name}_to' for name in names)], (0, *shape.out_size))}, 0)",
+        *(f"{name} = ({name}_to + {pad}) // {s}" if pad else f"{name} = {name}_to // {s}" for name, s, pad in steps),
+        *(f"{name}_first = ({name}_first + {pad}) % {s}" for name, s, pad in steps if pad),
+        *(f"{n}_taps = ({k + s - 1} - {n}_first) // {s}" for n, k, s in zip(names, shape.taps, shape.stride, strict=True)),
+        f"first = ({_joined(['image', *names], (0, *shape.size))}) * {shape.channels}",
     ]
 
 
@@ -235,33 +329,71 @@ def _times(text: str, number: int) -> str:
     return text if number == 1 else f"{text} * {number}"
 
 
+def _of_a_phase(shape: Shape) -> list[str]:
+    """Statements, then where a tile of windows lies, which of it are images, and where its weights lie: a pixel's taps go back from it."""
+    names = _names(shape)
+    found = [f"tap = step // ({shape.channels} // BLOCK_K)"]
+    for at, name in enumerate(names):
+        below = " * ".join(f"{n}_taps" for n in names[at + 1 :])
+        back = f"tap // ({below})" if below else "tap"
+        found.append(f"{name}_back = {f'{back} % {name}_taps' if at else back}")
+    tests = [f"({n} >= {n}_back) & ({n} - {n}_back < {size})" for n, size in zip(names, shape.size, strict=True)]
+    place = _joined([f"{name}_back" for name in names], shape.size)
+    taps = _joined([f"({name}_first + {_times(f'{name}_back', s)})" for name, s in zip(names, shape.stride, strict=True)], shape.taps)
+    deep = f"step % ({shape.channels} // BLOCK_K) * BLOCK_K"
+    return [
+        *found,
+        f"inside = there & {' & '.join(tests)}",
+        f"taken = {deep} + tl.arange(0, BLOCK_K)",
+        f"at = {deep} - ({place}) * {shape.channels}",
+        "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]",
+        "inside[:, None]",
+        f"(({taps}) * {shape.out_channels} + channels[None, :]) * {shape.channels} + taken[:, None]",
+    ]
+
+
+def _weights(shape: Shape) -> str:
+    return f"channels[None, :] * {shape.products} + taken[:, None]"
+
+
+def _apart(shape: Shape) -> list[int]:
+    """How far in the images the taps of each direction lie from each other."""
+    return [d * math.prod(shape.size[at + 1 :]) for at, d in enumerate(shape.dilation)]
+
+
 def _of_one_tap(shape: Shape) -> list[str]:
-    """Statements, then where a tile of windows lies, and which of it are images. So written that the compiler sees how they are aligned."""
-    (height, width), (apart_h, apart_w) = shape.size, shape.dilation
-    down, right = f"tap // {shape.taps[1]}", f"tap % {shape.taps[1]}"
-    place = f"({_times(down, apart_h * width)} + {_times(right, apart_w)}) * {shape.channels}"
-    found = [f"tap = step // ({shape.channels} // BLOCK_K)", f"at = {place} + step % ({shape.channels} // BLOCK_K) * BLOCK_K"]
+    """The same for tiles that are of one tap. So written that the compiler sees how they are aligned."""
+    at = _split("tap", (0, *shape.taps))[1:]
+    at[0] = at[0].rpartition(" % ")[0] if " // " in at[0] else "tap"  # the last of the taps
+    place = " + ".join(_times(part, apart) for part, apart in zip(at, _apart(shape), strict=True))
+    found = [
+        "taken = step * BLOCK_K + tl.arange(0, BLOCK_K)",
+        f"tap = step // ({shape.channels} // BLOCK_K)",
+        f"at = ({place}) * {shape.channels} + step % ({shape.channels} // BLOCK_K) * BLOCK_K",
+    ]
     inside = f"(pixels < {shape.pixels})[:, None]"
     if any(shape.padding):
-        found += [f"tap_h = down + {_times(down, apart_h)}", f"tap_w = right + {_times(right, apart_w)}"]
-        rows, cols = f"(tap_h >= 0) & (tap_h < {height})", f"(tap_w >= 0) & (tap_w < {width})"
-        found.append(f"inside = (pixels < {shape.pixels}) & {rows} & {cols}")
+        each = list(zip(_names(shape), at, shape.dilation, shape.size, strict=True))
+        found += [f"{name}_tap = {name} + {_times(part, apart)}" for name, part, apart, _ in each]
+        tests = [f"({name}_tap >= 0) & ({name}_tap < {size})" for name, _, _, size in each]
+        found.append(f"inside = (pixels < {shape.pixels}) & {' & '.join(tests)}")
         inside = "inside[:, None]"
-    return [*found, "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]", inside]
+    return [*found, "(first + at)[:, None] + tl.arange(0, BLOCK_K)[None, :]", inside, _weights(shape)]
 
 
 def _of_many_taps(shape: Shape) -> list[str]:
     """The same for tiles that hold products of several taps."""
-    (height, width), (apart_h, apart_w) = shape.size, shape.dilation
-    down, right = f"taken // {shape.channels * shape.taps[1]}", f"taken // {shape.channels} % {shape.taps[1]}"
-    place = f"({_times(down, apart_h * width)} + {_times(right, apart_w)}) * {shape.channels} + taken % {shape.channels}"
-    found, inside = [f"at = {place}"], f"(pixels < {shape.pixels})[:, None]"
+    at = _split("taken", (*shape.taps, shape.channels))[:-1]
+    at[0] = at[0].rpartition(" % ")[0]
+    place = " + ".join(_times(part, apart) for part, apart in zip(at, _apart(shape), strict=True))
+    found = ["taken = step * BLOCK_K + tl.arange(0, BLOCK_K)", f"at = ({place}) * {shape.channels} + taken % {shape.channels}"]
+    inside = f"(pixels < {shape.pixels})[:, None]"
     if any(shape.padding):
-        for name, start, tap, apart in (("tap_h", "down", down, apart_h), ("tap_w", "right", right, apart_w)):
-            found.append(f"{name} = {start}[:, None] + ({_times(tap, apart)})[None, :]")
-        found.append(f"inside = (tap_h >= 0) & (tap_h < {height}) & (tap_w >= 0) & (tap_w < {width})")
+        each = list(zip(_names(shape), at, shape.dilation, shape.size, strict=True))
+        found += [f"{name}_tap = {name}[:, None] + ({_times(part, apart)})[None, :]" for name, part, apart, _ in each]
+        found.append(f"inside = {' & '.join(f'({n}_tap >= 0) & ({n}_tap < {size})' for n, _, _, size in each)}")
         inside += " & inside"
-    return [*found, "first[:, None] + at[None, :]", inside]
+    return [*found, "first[:, None] + at[None, :]", inside, _weights(shape)]
 
 
 __all__ = ["Reader", "Shape", "reader", "text"]

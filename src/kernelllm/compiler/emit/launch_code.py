@@ -14,20 +14,18 @@ from kernelllm.compiler.inductor.wrapper_lines import Launch
 
 
 @dataclass
-class FusedLaunch(Launch):
-    """A launch of a convolution with what follows it."""
+class WrittenLaunch(Launch):
+    """A launch of a kernel that is written here, not by Inductor."""
 
     name: str = ""
-    pixels: int = 0
-    tiles: str = ""
+    grid: str = ""
     passed: list[str] = field(default_factory=list)
     """Texts of the numbers behind the pointers."""
-    precision: str = ""
+    settings: str = ""
 
     def line(self, pointers: list[str]) -> str:
         """The statement, with these texts for its ``arguments``."""
-        grid = f'lambda meta: (-(-{self.pixels} // meta["BLOCK_M"]){self.tiles},)'
-        return f"{self.name}[{grid}]({', '.join([*pointers, *self.passed])}, PRECISION={self.precision})"
+        return f"{self.name}[{self.grid}]({', '.join([*pointers, *self.passed])}, {self.settings})"
 
 
 class LaunchWriter:
@@ -41,7 +39,7 @@ class LaunchWriter:
 
     def lines(self, launch: Launch) -> list[str]:
         """The statements that launch one kernel: sizes that need a name, then the call."""
-        if isinstance(launch, FusedLaunch):
+        if isinstance(launch, WrittenLaunch):
             return [launch.line([self.kernels.pointer(value) for value in launch.arguments.values()])]
         cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.configs[launch.kernel], self.kernels.texts[launch.kernel]
         lines: list[str] = []

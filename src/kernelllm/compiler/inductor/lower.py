@@ -231,10 +231,11 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
         for replace in (
-            size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, channels_last.wanted, in_place.allowed,
+            size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed,
             tilings.remember, sorts.by_torch,
         ):  # fmt: skip
             replace(stack)
+        channels_last.wanted(stack, options)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options)))
         if options.mixed and depthwise.of_few_channels(captured.graph):

@@ -33,7 +33,8 @@ class CandidateRun(p.RunFigures, frozen=True, kw_only=True):
     """One run as the judge saw it, with what the worker counted."""
 
     value: Any
-    mutated: tuple[int, ...]
+    mutated: dict[int, torch.Tensor]
+    """The inputs that it changed, by position, as they were after it."""
     wall_ms: float
 
 
@@ -197,7 +198,7 @@ class CandidateProcess(Closing):
         ran, output = self._grown(reply, p.Ran, output)
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
-        mutated = tuple(i for i, t in enumerate(originals) if _differs(arena.view(specs[i]), t))
+        mutated = {i: now.clone() for i, t in enumerate(originals) if _differs(now := arena.view(specs[i]), t)}
         counted = {name: getattr(ran, name) for name in p.RunFigures.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 

@@ -1,8 +1,10 @@
-"""Sizes of 1 and of 0, each in turn. The sets of sizes of the trials have none, and users have: a batch of one, one row, no row."""
+"""Sizes of 1 and of 0, each in turn. The sets of sizes of the trials have none, and users have: a batch of one, one row, no row. And sizes
+between numbers that the candidate compares with, where no other was tried."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
@@ -18,11 +20,11 @@ from kernelllm.problems.readable_sizes import readable
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
 
 
-def try_sizes_of_one(process: CandidateProcess, runs: Sequence[PreparedRun]) -> OtherUses:
+def try_sizes_of_one(process: CandidateProcess, runs: Sequence[PreparedRun], length: int | None = 1) -> OtherUses:
     """What the candidate refuses. Raises CandidateFailure where it is silently different, or leaves its tensors' memory."""
     uses = OtherUses()
     for prepared in runs:
-        what = _where(prepared, 1)
+        what = _where(prepared, length)
         try:
             build(process, prepared.reference)
             value = process.run(prepared.inputs, prepared.reference.seed).value
@@ -58,16 +60,19 @@ def try_empty(process: CandidateProcess, runs: Sequence[PreparedRun]) -> OtherUs
 
 
 def _refuse_other(prepared: PreparedRun, value: object, what: str) -> None:
-    compared = prepared.run.compared(value, _RULES)
-    if not compared.ok and (not same_structure(prepared.run.expected.value, value) or well_conditioned(prepared.run, _RULES)):
+    rules = replace(_RULES, only_finite=not prepared.run.finite)
+    compared = prepared.run.compared(value, rules)
+    if not compared.ok and (not same_structure(prepared.run.expected.value, value) or well_conditioned(prepared.run, rules)):
         text = f"Silently different {what}: {compared.message} Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 
 
-def _where(prepared: PreparedRun, length: int) -> str:
+def _where(prepared: PreparedRun, length: int | None) -> str:
+    """``length``: of the sizes that are named; None: of all that are not the problem's own."""
     reference = prepared.reference
     names = readable(reference.problem.source)
-    changed = [f"{names.get(name, name)} = {new}" for name, (_, new) in reference.sizes.changed.items() if _holds(new, length)]
+    new_sizes = {name: new for name, (_, new) in reference.sizes.changed.items() if length is None or _holds(new, length)}
+    changed = [f"{names.get(name, name)} = {new}" for name, new in new_sizes.items()]
     return f"with {', '.join(changed)}"
 
 

@@ -40,6 +40,8 @@ NARROW = 5e-3
 _CHUNK = 2**26
 _LARGE = 2**24
 _SAMPLE_LENGTH, _SAMPLES = 2**18, 32
+_SMALL_RANGE = 1e6
+"""Of a type whose largest number is below this, the square root would leave hardly anything."""
 _DOUBLE_HINT = "Keep all of it in float64: constants, accumulators and what .to(tl.float32) makes narrower."
 _HINT = 'If this is lost precision: use input_precision="ieee" or "tf32x3" in tl.dot and keep accumulators in float32.'
 
@@ -92,6 +94,8 @@ class Rules:
     precise: bool = True
     far: bool = False
     least_rms: float = 0.0
+    only_finite: bool = False
+    """Only where the reference's output is finite, and far from the largest number of its type."""
 
     @property
     def exact(self) -> bool:
@@ -218,6 +222,8 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
         return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), exact, tuple(others), rules)
     if not reference.is_floating_point():
         return _whole_numbers(path, mine, reference, (exact, *equally_right) if rules.exact else ())
+    if rules.only_finite:
+        reference = torch.where(reference.abs() <= _safe(reference.dtype), reference, math.nan)
     exact = exact if rules.exact and _usable(exact, reference) else None
     equally_right = tuple(one for one in equally_right if rules.exact and _usable(one, reference))
     quick = _clearly_right(mine, reference, rules)
@@ -228,6 +234,12 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
     mine, reference, exact, *others = _sample(mine, reference, exact, *equally_right)
     sampled = _decided(path, mine, reference, exact, _sums(mine, reference, exact, tuple(others), rules), rules)
     return quick if sampled.ok else sampled
+
+
+def _safe(dtype: torch.dtype) -> float:
+    """A number up to which no other order of the same operations overflows."""
+    largest = torch.finfo(dtype).max
+    return float(max(largest**0.5, largest / 8 if largest < _SMALL_RANGE else 0.0))
 
 
 def _as_real(value: Any, reference: torch.Tensor) -> Any:
@@ -318,7 +330,9 @@ def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_ri
 
 def _sums(mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> ErrorSums:
     tolerance = tolerance_for(reference.dtype, rules.tolerance)
-    return error_sums(mine, reference, exact, equally_right, tolerance, lambda rms: rules.absolute(reference.dtype, rms), rules.far)
+    return error_sums(
+        mine, reference, exact, equally_right, tolerance, lambda rms: rules.absolute(reference.dtype, rms), rules.far, rules.only_finite
+    )
 
 
 def _decided(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, f: ErrorSums, rules: Rules) -> Comparison:

@@ -49,6 +49,8 @@ class ErrorSums:
     """The error times the output, summed up: far from zero where the error is a share of the output itself."""
     eager_along: float = 0.0
     tolerance: float = 0.0
+    only_finite: bool = False
+    """Whether a candidate may give anything where the reference gives NaN or infinities."""
     far: bool = False
     """Whether eager is further from float64 than :data:`NEAR`, by rounding alone."""
 
@@ -78,10 +80,10 @@ class ErrorSums:
 
 def error_sums(
     mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], tolerance: float,
-    absolute: Callable[[float], float], far: bool = False,
+    absolute: Callable[[float], float], far: bool = False, only_finite: bool = False,
 ) -> ErrorSums:  # fmt: skip
-    """``absolute``: the absolute tolerance for an output of a given rms; ``far``: see :class:`ErrorSums`."""
-    out = ErrorSums(tolerance=tolerance)
+    """``absolute``: the absolute tolerance for an output of a given rms; ``far``, ``only_finite``: see :class:`ErrorSums`."""
+    out = ErrorSums(tolerance=tolerance, only_finite=only_finite)
     flat = [None if t is None else t.reshape(-1) for t in (mine, reference, exact, *equally_right)]
 
     def chunks() -> Iterator[tuple[int, list[Any]]]:
@@ -111,9 +113,10 @@ def error_sums(
 
 def _add(out: ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
     finite = torch.isfinite(target) & torch.isfinite(r)
-    better = torch.isfinite(target) & ~torch.isfinite(r) & torch.isfinite(c)  # eager overflows, and the number is there: it may be had
+    # eager overflows, and the number is there: it may be had
+    better = torch.isfinite(target) & ~torch.isfinite(r) & torch.isfinite(c) & (not out.only_finite)
     same = (torch.isnan(r) & torch.isnan(c)) | (r == c)
-    bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r) & ~better)
+    bad = torch.where(finite, ~torch.isfinite(c), ~same & ~torch.isfinite(r) & ~better & (not out.only_finite))
     count = int(bad.sum())
     if count and out.first_nonfinite < 0:
         out.first_nonfinite = start + int(bad.to(torch.uint8).argmax())

@@ -13,8 +13,9 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.other_uses import NAME, OtherUses, decide, restore, wrong
+from kernelllm.judge.trials.other_uses import NAME, OtherUses, decide, restore
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.problems.nested import mapped
 
 _MOST = 3
@@ -73,7 +74,7 @@ def _try_frozen(
             uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
             restore(process, reference, state)
             continue
-        bad = [name for name in part if made[GRADIENT + name] is None or wrong(made[GRADIENT + name], whole[GRADIENT + name])]
+        bad = [name for name in part if made[GRADIENT + name] is None or is_wrong(made[GRADIENT + name], whole[GRADIENT + name])]
         if bad and not reference.draws:
             text = f"The gradient of {bad[0]} is wrong {what}: look at ctx.needs_input_grad."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
@@ -85,7 +86,7 @@ def _try_in_turn(
     """Two forwards, then their backwards: what the second forward keeps must not be what the first one's backward reads."""
     first, second = reference.inputs(seed), reference.inputs(seed + 1)
     both = [_of_reference(reference, inputs, seed) for inputs in (first, second)]
-    if None in both or wrong(_of_reference(reference, [*first, *second], seed, IN_TURN), both):
+    if None in both or is_wrong(_of_reference(reference, [*first, *second], seed, IN_TURN), both):
         return
     own = []
     for inputs in (first, second):
@@ -109,7 +110,7 @@ def _try_twice(
         uses.note(failure, what)
         restore(process, reference, state)
         return
-    if wrong(made, whole):
+    if is_wrong(made, whole):
         uses.warnings.append(f"Gradients are other ones {what}: the backward overwrites what it needs, and nothing is said.")
 
 

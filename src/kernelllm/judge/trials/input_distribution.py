@@ -6,7 +6,7 @@ A new distribution is a name that :func:`kernelllm.problems.inputs.variant` know
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,10 +17,11 @@ from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import other_constants
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.small_constants import smallest_constant
 from kernelllm.judge.trials.survivable import INDEXING, survives
 from kernelllm.problems import nested
 from kernelllm.problems.bounds import HIGHEST, LOWEST, at_bounds
-from kernelllm.problems.inputs import holds_labels, variant
+from kernelllm.problems.inputs import free, holds_labels, variant
 
 PROBLEM = "problem"
 TOUCHED = "touched"
@@ -38,6 +39,8 @@ FAR = "far"
 eager does, too, and of products, whose rounding is larger."""
 EQUAL = "equal"
 """One tensor in the place of all of its shape and type, where labels and weights of graphs stay: equal values, in the same memory."""
+FAINT_SQUARES, FAINT_NUMBERS = "faint_squares", "faint_numbers"
+"""Numbers whose squares, or which themselves, are about as large as the smallest constant of the reference."""
 NAN, INFINITE = "nan", "infinite"
 """The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
@@ -61,14 +64,29 @@ EXPLANATIONS = {
     FAR: "Right with random numbers, wrong where their mean is far larger than their spread. Take differences before squares: a variance "
     "is the mean of squared distances from the mean, and no difference of two means.",
     EQUAL: "Right with different tensors, wrong where one is given twice: equal values, in the same memory.",
+    **dict.fromkeys((FAINT_SQUARES, FAINT_NUMBERS), "Right with numbers of usual size, wrong where they are about as small as the "
+    "smallest constant of the reference: its epsilon is another one, or stands elsewhere."),
     CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""
 
+AS_DRAWN, POSITIVE, SMALLER = "as drawn", "positive", "smaller"
+FORMS = (AS_DRAWN, POSITIVE, SMALLER)
+"""Forms of inputs of one distribution, each tried where the reference gives hardly a finite number on the one before: a logarithm of
+negative numbers, a sum of exponentials of large ones."""
+_POSITIVE_KINDS = frozenset({"normal", "uniform", "large", "zeros", "tiny", HEAVY, STEPS})
+_SMALLER_KINDS = frozenset({"large", HEAVY})
+_LEAST, _SMALLER_BY = 1e-4, 8.0
+"""The smallest number of positive inputs, and by what smaller ones are divided."""
+
 OWN_VALUES = frozenset({PROBLEM, REPEATED})
-NAMES = {PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed"}
-"""What a reader is told of inputs whose kind is no word for how they are drawn."""
 """Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
+NAMES = {
+    PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed",
+    FAINT_SQUARES: "of squares as small as the reference's smallest constant",
+    FAINT_NUMBERS: "as small as the reference's smallest constant",
+}  # fmt: skip
+"""What a reader is told of inputs whose kind is no word for how they are drawn."""
 _ASK_FOR_NAN = {"isnan", "isinf", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "nansum", "nanmedian", "fmax", "fmin"}
 _STATISTICS = ("norm", "var", "std", "mean", "sum")
 _SMALL = 0.5
@@ -83,6 +101,10 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
     ``first_seed``: of the first trial at this size.
     """
     made = _drawn(reference, distribution, seed, first_seed)
+    if made is not None and reference.forms.get(distribution, AS_DRAWN) != AS_DRAWN:
+        own = reference.inputs(seed)
+        made = _in_form(own, made, reference.forms[distribution])
+        made = _weights_kept(own, made) if reference.problem.origin == OF_TORCH_COMPILE else made
     if made is None or distribution in OWN_VALUES:
         return made
     return made if survives(reference, made, whole_numbers=distribution in (TOUCHED, *BOUNDS)) else None
@@ -93,6 +115,8 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
         return None
     if distribution == FAR and not _of_statistics(reference.ops):
         return None
+    if distribution in (FAINT_SQUARES, FAINT_NUMBERS):
+        return _faint(reference, distribution, seed)
     if distribution == EQUAL:
         return _one_for_all(reference, seed)
     if distribution == CONSTANTS:
@@ -109,6 +133,36 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
     if distribution == TOUCHED and varied is inputs:
         return None
     return _weights_kept(inputs, varied) if reference.problem.origin == OF_TORCH_COMPILE else varied
+
+
+def next_form(reference: Reference, distribution: str) -> bool:
+    """The reference gives hardly a finite number on such inputs: whether there is another form of them. Kept for later candidates."""
+    known = reference.forms.get(distribution, AS_DRAWN)
+    kinds = {POSITIVE: _POSITIVE_KINDS, SMALLER: _SMALLER_KINDS}
+    later = [form for form in FORMS[FORMS.index(known) + 1 :] if distribution in kinds[form]]
+    if later:
+        reference.forms[distribution] = later[0]
+    return bool(later)
+
+
+def _in_form(own: list[Any], made: list[Any], form: str) -> list[Any]:
+    """``made`` with its numbers in another form, where any other numbers than the problem's ``own`` may be."""
+    return _where_free(own, made, lambda tensor: tensor.abs().clamp_min(_LEAST) if form == POSITIVE else tensor / _SMALLER_BY)
+
+
+def _where_free(own: list[Any], made: list[Any], change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
+    """``made`` with those tensors changed that may hold any other numbers than the problem's ``own``."""
+    known = iter(nested.tensors(own))
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        mine = next(known)
+        plain = tensor.is_floating_point() and tensor.element_size() > 1 and tensor.numel() > 1 and 0 not in tensor.stride()
+        if not plain or holds_labels(mine) or not free(mine):
+            return tensor
+        return torch.empty_like(tensor).copy_(change(tensor))
+
+    found: list[Any] = nested.mapped(made, changed)
+    return found
 
 
 def provides_for_nan(reference: Reference) -> bool:
@@ -152,6 +206,18 @@ def _one_for_all(reference: Reference, seed: int) -> list[Any] | None:
     inputs = reference.inputs(seed)
     made: list[Any] = nested.mapped(inputs, the_first)
     return made if len({id(t) for t in nested.tensors(made)}) < len({id(t) for t in nested.tensors(inputs)}) else None
+
+
+def _faint(reference: Reference, distribution: str, seed: int) -> list[Any] | None:
+    """None where the reference has no constant that is so small, or a number of half precision would be none. Weights among the inputs
+    of a graph would be as faint."""
+    constant, inputs = smallest_constant(reference), reference.inputs(seed)
+    half = any(t.is_floating_point() and t.element_size() < 4 for t in flatten(inputs))
+    if constant is None or half or reference.problem.origin == OF_TORCH_COMPILE:
+        return None
+    made = variant(inputs, "normal", seed)
+    scale = constant if distribution == FAINT_NUMBERS else constant**0.5
+    return None if made is None else _where_free(inputs, made, lambda tensor: tensor * scale)
 
 
 def _of_statistics(operators: Mapping[str, int]) -> bool:

@@ -3,6 +3,9 @@ times in a row. Nothing of that may change a result that does not change with th
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +14,7 @@ from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.compare import Expected, Rules, compare
+from kernelllm.judge.trials.configurations import configurations
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
@@ -18,6 +22,10 @@ from kernelllm.problems.nested import mapped
 
 _MOST, _SECONDS = 1000, 2.0
 """Calls in a row of a candidate that seems to count them, and how long they may take."""
+_KEPT, _KEPT_TUNED = 0.9, 0.5
+"""Share of a kernel's arithmetic below which a call did not compute what the call before did; configurations that take turns differ."""
+_SLOW_MS = 1000.0
+"""A call that takes longer is made in the usual circumstances alone."""
 _RULES = Rules(tolerance=1e-3, precise=False)
 """Of one candidate's own results: only the order of sums differs."""
 _MODES = {True: "training", False: "evaluation"}
@@ -47,13 +55,7 @@ def try_circumstances(
     where = f"in inference mode{f' and in {_MODES[mode]} mode' if other_mode else ''}"
     try:
         process.load({}, mode)
-        _equal(where, before, called(earlier, mode, inference=True))
-        _equal(where, own, called(inputs, mode, inference=True))
-        again = called(inputs, mode, inference=True, same=True)
-        _equal(f"{where}, on the same tensors again", own, again)
-        if own.launches and not again.launches:
-            text = "A second call on the same tensors is answered without launching a kernel: by an earlier result."
-            raise CandidateFailure(Status.CHEATING, f"{text} Launch the kernels in every call.", check="replay")
+        _try_twice(process, partial(called, mode=mode, inference=True), where, (earlier, before), (inputs, own))
     except CandidateFailure as failure:
         if failure.check == NAME and _changes_in_inference_mode(reference, inputs, seed):
             return []
@@ -61,6 +63,9 @@ def try_circumstances(
             raise
         return [f"{where} ({_said(failure)})"] if failure.refused else []
     finally:
+        build(process, reference)
+    if own.wall_ms < _SLOW_MS:
+        _try_gradients(process, called, {reference.training, mode}, (earlier, before), (inputs, own))
         build(process, reference)
     if often:
         times = int(min(_MOST, _SECONDS * 1000 / max(own.wall_ms, 1)))
@@ -71,6 +76,47 @@ def try_circumstances(
         _equal(f"after {times} calls", called(never, reference.training), late)
         _equal(f"after {times} calls", own, called(inputs, reference.training))  # what the file keeps outlives the model
     return []
+
+
+def _try_gradients(
+    process: CandidateProcess, called: Callable[..., CandidateRun], modes: set[bool], *calls: tuple[list[Any], CandidateRun]
+) -> None:
+    """On the same tensors twice, in each mode, with gradients enabled and without."""
+    for mode, grad in itertools.product(sorted(modes), (False, True)):
+        where = f"in {_MODES[mode]} mode, {'with' if grad else 'without'} gradients"
+        try:
+            _try_twice(process, partial(called, mode=mode, grad=grad), where, *calls)
+        except CandidateFailure as failure:
+            if failure.check:
+                raise
+            if process.lost:
+                return  # a refusal was told before
+
+
+def _try_twice(
+    process: CandidateProcess, called: Callable[..., CandidateRun], where: str, *calls: tuple[list[Any], CandidateRun]
+) -> None:
+    """Each inputs, whose results in the usual circumstances are known, as new tensors and then as the same ones. The first call may
+    prepare parameters: the last one decides whether results are kept."""
+    kept = ""
+    for inputs, own in calls:
+        new = called(inputs, apart=True, bare=True)
+        _equal(where, own, new)
+        again = called(inputs, same=True, apart=True, bare=True)
+        _equal(f"{where}, on the same tensors again", own, again)
+        kept = _less(new, again, _KEPT_TUNED if configurations(process) else _KEPT)
+    if kept:
+        text = f"A second call on the same tensors computes less ({where}): {kept}. It is answered by an earlier result."
+        raise CandidateFailure(Status.CHEATING, f"{text} Compute all of it in every call.", check="replay")
+
+
+def _less(new: CandidateRun, again: CandidateRun, share: float) -> str:
+    """What a call left out that the one before it on the same tensors did; empty where nothing is missing."""
+    if again.launches < new.launches:
+        return f"{again.launches} kernels are launched, not {new.launches}"
+    if again.kernel_flops < share * new.kernel_flops:
+        return f"its kernels do {again.kernel_flops:.0f} operations, not {new.kernel_flops:.0f}"
+    return "other kernels or operators run" if again.did != new.did else ""
 
 
 def _changes_in_inference_mode(reference: Reference, inputs: list[Any], seed: int) -> bool:

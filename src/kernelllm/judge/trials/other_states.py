@@ -58,7 +58,7 @@ def missing_that_matter(reference: Reference, missing: Collection[str], seed: in
         reference.load(saved)
         reference.load({n: t for n, t in other.items() if n not in kept})
         run = reference.run(reference.inputs(seed), seed, refinable=False)
-        return run.expected.value if not run.error and run.finite else None
+        return run.expected.value if run.says_something else None
 
     def matter(names: Collection[str]) -> bool:
         held = output(names)

@@ -17,14 +17,14 @@ from kernelllm.core.types import Finding, Severity, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.other_arguments import others, tensors_like, unset
 from kernelllm.judge.trials.other_circumstances import try_circumstances
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.same_computation import same_structure
+from kernelllm.judge.trials.reference_results import differs, is_wrong, result
+from kernelllm.judge.trials.same_computation import finite, same_structure
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
@@ -38,7 +38,6 @@ _SMALL = 100_000
 _FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
 """In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
 a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""
-_RULES = Rules(tolerance=1e-2, precise=False)
 _Run = Callable[[], Any]
 
 
@@ -73,14 +72,14 @@ def try_other_uses(
     """
     uses = OtherUses()
     inputs = reference.inputs(seed)
-    usual = _output(reference, reference.model, inputs, seed)
+    usual = result(reference, reference.model, inputs, seed)
     if usual is None:
         return uses
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     own = process.run(inputs, seed).value
     process.load(state, reference.training)
-    comparable = not wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
+    comparable = not is_wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         decide(uses, what, expected, run)
         restore(process, reference, state)  # a run in training mode updates buffers
@@ -98,12 +97,12 @@ def try_other_uses(
     restore(process, reference, state)
     decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     with _other_mode(reference.model):
-        same = not _differs(_output(reference, reference.model, inputs, seed), usual)
+        same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
     restore(process, reference, state)
     spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
-        if wrong(process.run(spread, seed).value, own):
+        if is_wrong(process.run(spread, seed).value, own):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
     restore(process, reference, state)
     for dtype in dtypes:
@@ -126,7 +125,7 @@ def decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
     except CandidateFailure as failure:
         uses.note(failure, what)
         return
-    if wrong(value, expected):
+    if is_wrong(value, expected):
         text = f"Silently different {what}: the result is wrong, and nothing is said. Follow it, or raise an error."
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 
@@ -143,7 +142,7 @@ def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Refe
     mode = "eval" if reference.training else "training"
     try:
         process.load({}, not reference.training)
-        same = not wrong(process.run(inputs, seed).value, own)
+        same = not is_wrong(process.run(inputs, seed).value, own)
     except CandidateFailure as failure:
         uses.note(failure, f"in {mode} mode")
         return
@@ -154,7 +153,7 @@ def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Refe
 def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
     """Where results have another type below ``torch.autocast``, the candidate's should, or it should refuse."""
     with torch.autocast(torch.device(reference.device).type, torch.bfloat16):
-        expected = _output(reference, reference.model, inputs, seed) if not reference.heavy else None
+        expected = result(reference, reference.model, inputs, seed) if not reference.heavy else None
     if expected is None or _dtypes(expected) == _dtypes(usual):
         return
     try:
@@ -172,7 +171,7 @@ def _try_nan(uses: OtherUses, process: CandidateProcess, reference: Reference, i
     if given is None or provides_for_nan(reference):
         return
     with failures_logged("NaN is not tried"), contextlib.suppress(CandidateFailure):
-        theirs = _output(reference, reference.model, given, seed, finite=False)
+        theirs = result(reference, reference.model, given, seed, any_numbers=True)
         if theirs is None:
             return
         pairs = zip(values.flatten(process.run(given, seed, undefined=()).value), values.flatten(theirs), strict=True)
@@ -194,9 +193,9 @@ def _try_dtype(
     if len(own) != 1 or dtype in own or not dtype.is_floating_point:
         return
     model, given = copy.deepcopy(reference.model).to(dtype), mapped(inputs, partial(_converted, dtype=dtype))
-    expected = _output(reference, model, given, seed)
-    exact = _output(reference, model.double(), mapped(given, partial(_converted, dtype=torch.float64)), seed)
-    if expected is None or exact is None:
+    expected = result(reference, model, given, seed)
+    exact = result(reference, model.double(), mapped(given, partial(_converted, dtype=torch.float64)), seed)
+    if expected is None or exact is None or not (finite(expected) and finite(exact)):
         return
     try:
         process.load(state, reference.training, dtype=name)
@@ -241,8 +240,8 @@ def _uses_of_the_model(
 ) -> Iterator[tuple[str, Any, _Run]]:
     """What is tried, the right output and the candidate's run, where the reference reacts."""
     with _other_mode(reference.model):
-        expected = _output(reference, reference.model, inputs, seed)
-    if _differs(expected, usual):
+        expected = result(reference, reference.model, inputs, seed)
+    if differs(expected, usual):
 
         def in_other_mode() -> Any:
             process.load({}, not reference.training)
@@ -254,8 +253,8 @@ def _uses_of_the_model(
         yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
     known: set[str] = set()
     for name, other in others(reference.model.forward, len(inputs), {}, reference.problem.source):
-        expected = _output(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
-        if _differs(expected, usual):
+        expected = result(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
+        if differs(expected, usual):
             known |= set() if isinstance(other, str) else {name}  # each text may mean something else
             yield f"with {name}={other!r}", expected, partial(_run_with, process, inputs, seed, {name: other})
 
@@ -267,8 +266,8 @@ def _try_optional(
     candidate's. Raises CandidateFailure where that takes no notice; another result than the reference's may come of a shape that a
     problem would not give."""
     for tensor in tensors_like(inputs, seed):
-        expected = _output(reference, reference.model, inputs, seed, {name: tensor})
-        if not _differs(expected, without[0]) or not same_structure(expected, without[0]):
+        expected = result(reference, reference.model, inputs, seed, {name: tensor})
+        if not differs(expected, without[0]) or not same_structure(expected, without[0]):
             continue
         what = f"with {name}={values.describe(tensor)[0]}"
         try:
@@ -276,10 +275,10 @@ def _try_optional(
         except CandidateFailure as failure:
             uses.note(failure, what)
             return
-        if wrong(value, expected) and not wrong(value, without[1]):
+        if is_wrong(value, expected) and not is_wrong(value, without[1]):
             text = f"Silently different {what}: the argument is ignored, and nothing is said. Follow it, or raise an error."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
-        uses.warnings += [f"The result is another one than the reference's {what}."] if wrong(value, expected) else []
+        uses.warnings += [f"The result is another one than the reference's {what}."] if is_wrong(value, expected) else []
         return
 
 
@@ -305,8 +304,8 @@ def _other_constructions(
         if model is None or _parameters(model) > 2 * _parameters(reference.model) + _SMALL:
             continue
         may = survives(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
-        expected = _output(reference, model, inputs, seed) if may else None
-        if _differs(expected, usual):
+        expected = result(reference, model, inputs, seed) if may else None
+        if differs(expected, usual):
             known |= set() if isinstance(other, str) else {name}
             state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
@@ -317,37 +316,6 @@ def _other_constructions(
                 return process.run(inputs, seed).value
 
             yield f"when built with {name}={other!r}", expected, partial(constructed, {name: other}, state)
-
-
-def _output(
-    reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None,
-    finite: bool = True,
-) -> Any:  # fmt: skip
-    """None where it raises, draws random numbers that it does not draw in trials, or is not ``finite``. Buffers stay what they are."""
-    own = model is reference.model and not named and finite
-    if not own and not survives(reference, inputs, whole_numbers=bool(named), model=model, named=named):
-        return None
-    before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
-    value = None
-    with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
-        drawn = reference.random_state()
-        made = mapped(model(*mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
-        value = made if reference.draws or reference.random_state() == drawn else None
-    with torch.no_grad():
-        for name, tensor in model.named_buffers(remove_duplicate=False):
-            if name in before and before[name].shape == tensor.shape:
-                tensor.copy_(before[name])
-    floats = [t for t in values.flatten(value) if t.is_floating_point()] if value is not None else []
-    return value if floats and (not finite or all(bool(torch.isfinite(t).all()) for t in floats)) else None
-
-
-def _differs(value: Any, usual: Any) -> bool:
-    return value is not None and wrong(value, usual)
-
-
-def wrong(value: Any, expected: Any) -> bool:
-    """Whether it is another result, by more than rounding."""
-    return not compare(value, Expected(expected), _RULES).ok
 
 
 def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.compare import ROUNDINGS, Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import EQUAL, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
-from kernelllm.judge.trials.parameter_states import FAINT
+from kernelllm.judge.trials.input_distribution import EQUAL, FAINT_NUMBERS, FAINT_SQUARES, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
+from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
-from kernelllm.judge.trials.same_computation import in_dtypes_of
+from kernelllm.judge.trials.same_computation import finite, in_dtypes_of
 from kernelllm.judge.trials.schedule import PlannedTrial
 
 _TF32_STATISTICS = 1e-2
@@ -37,13 +38,28 @@ class OutputComparison:
     def output(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun) -> Comparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
-        precise = planned.distribution in PRECISE and planned.state != FAINT
-        rules = Rules(self.rules.profile, self._tolerance(planned), planned.distribution not in OWN_VALUES, precise)
+        precise = planned.distribution in PRECISE and planned.state not in (FAINT, AMPLIFIED)
+        other = planned.distribution not in OWN_VALUES
+        rules = Rules(self.rules.profile, self._tolerance(planned), other, precise, only_finite=other and not reference.finite)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
+        if comparison.ok and not (written := self._inputs(planned, mine, reference, rules)).ok:
+            comparison = written
         self.needed_tf32 |= comparison.ok and reference.has_tf32
         if comparison.within_eager_error:
             self._ill_conditioned.add(planned.distribution)
         return comparison
+
+    def _inputs(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun, rules: Rules) -> Comparison:
+        """The inputs that the reference writes into, as they are after the run."""
+        run, before = reference.inputs, reference.inputs_before
+        if run is None or not (run.finite or planned.distribution in OWN_VALUES):
+            return Comparison(True)
+        found = run.compared([mine.mutated.get(i, given) for i, given in before.items()], rules, exact=planned.distribution == STEPS)
+        if found.ok or (at := re.match(r"output\[(\d+)\]", found.message)) is None:
+            return found
+        position = [*before][int(at[1])]
+        text = f"Input tensor {position + 1}, into which the reference writes, is another one after the call{found.message[at.end() :]}"
+        return replace(found, message=text if position in mine.mutated else f"{text} The candidate leaves it as it was.")
 
     def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun, beyond_first: Any = None) -> bool:
         """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach. On heavy-tailed
@@ -54,9 +70,10 @@ class OutputComparison:
             return False
         if beyond_first is not None and planned.distribution in OWN_VALUES and reference.by_rounding(beyond_first, self.rules):
             return True
-        if planned.distribution in (HEAVY, FAR, EQUAL):
-            rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False)
-            return not well_conditioned(reference, rules, _MUCH_ROUNDING if planned.distribution == HEAVY else ROUNDINGS)
+        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS) or planned.state == AMPLIFIED:
+            rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
+            roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL) else _MUCH_ROUNDING
+            return not all(well_conditioned(run, rules, roundings) for run in (reference, reference.inputs) if run is not None)
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
         return ill_conditioned and not reference.expected.has_exact
 
@@ -68,6 +85,8 @@ class OutputComparison:
     ) -> tuple[str, ...]:
         """Buffers that differ after the run. ``missing``: names that the candidate lacks."""
         names = tuple(n for n in run.buffers if n not in missing)
+        if planned.distribution not in OWN_VALUES and not finite(list(run.buffers.values())):
+            names = ()  # of NaN or infinities in the output, statistics say nothing
         if not names:
             return ()
         theirs = process.state(names)

@@ -13,11 +13,12 @@ import torch
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials import tf32_allowance
+from kernelllm.judge.trials.amplified_terms import amplified
 from kernelllm.judge.trials.other_states import State, computable, other_state
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.inputs import turned
 
-REFERENCE, RANDOM, FAINT, TF32_EXACT = "reference", "random", "faint", "tf32_exact"
+REFERENCE, RANDOM, FAINT, AMPLIFIED, TF32_EXACT = "reference", "random", "faint", "amplified", "tf32_exact"
 TOUCHED = ("touched", "touched_others", "touched_buffers")
 TOUCHED_ALONE = tuple(f"touched_{number}" for number in range(8))
 """Each changes one of up to eight tensors, and one of every eight where there are more."""
@@ -144,6 +145,10 @@ STATES = {
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
     ),
+    AMPLIFIED: ParameterState(
+        lambda reference, saved, seed: amplified(reference),
+        "Right with the parameters it was built with, wrong where those are large on which the output hardly depends: a term is left out.",
+    ),
     TF32_EXACT: ParameterState(
         _tf32_exact,
         "Less exact than TF32 in convolutions explains: something else computes in too little precision.",
@@ -190,7 +195,9 @@ class ParameterStates:
         self._restore_buffers()  # runs change them
         self.restore()
         if STATES[state].after_a_run:
-            self._process.run(self._reference.inputs(seed), seed)
+            inputs = self._reference.inputs(seed)
+            self._process.run(inputs, seed)
+            self._reference.run(inputs, seed, refinable=False)  # as often: both may count their calls
             self._put_back(self._shared({n: self._saved[n] for n in self._run_changes}))
         other = self._made(state, seed)
         self._reference.load(other)

@@ -20,7 +20,6 @@ from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.call_traces import CallTraces
-from kernelllm.judge.isolation.candidate_process import CandidateRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
@@ -36,6 +35,7 @@ from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64,
 from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
 from kernelllm.judge.trials.survivable import in_range
 from kernelllm.judge.trials.tf32_allowance import ExactConvolutions, Tf32Convolutions
+from kernelllm.judge.trials.written_inputs import comparable, giving_inputs
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, seed_all
@@ -76,8 +76,7 @@ class Reference:
         """Operators of one run, by name."""
         self.flops: Counter[str] = Counter()
         """FLOPs of the heavy ones among them."""
-        self.changes_parameters = False
-        """Whether a run so far wrote into parameters."""
+        self.changes_parameters = False  # whether a run so far wrote into parameters
         self.draws = False
         """Whether a run so far drew random numbers."""
         self.runs_on_a_cpu: bool | None = None  # None before :mod:`kernelllm.judge.trials.survivable` had to know
@@ -88,8 +87,12 @@ class Reference:
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
         self._other_buffers = OtherBuffers()
+        self._gives_inputs: tuple[int, ...] = ()  # in copies of this object: whose runs give these inputs, as they are afterwards
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.other_constants` has looked."""
+        self.amplified: dict[str, torch.Tensor] | None = None  # what :mod:`kernelllm.judge.trials.amplified_terms` found
+        self.forms: dict[str, str] = {}
+        """The form of a distribution's inputs that it gives finite numbers on."""
         self.state_buffers: frozenset[str] | None = None
         """Buffers that are state; None until :mod:`kernelllm.judge.trials.other_states` has looked."""
 
@@ -173,7 +176,7 @@ class Reference:
         :meth:`ReferenceRun.refine`); ``first``: even where that is a lot of work."""
         tensors = values.flatten(inputs)
         refinable = refinable and self._exact
-        private = _copied(inputs) if refinable and self._mutates is not False else inputs
+        private = mapped(inputs, torch.Tensor.clone) if refinable and self._mutates is not False else inputs
         before = {n: t.clone() for n, t in self.buffers().items()} if refinable else {}
         versions, parameters = [t._version for t in tensors], [(p, p._version) for p in self.model.parameters()]
         ops: Counter[str] = Counter()
@@ -198,17 +201,33 @@ class Reference:
         after = {n: t.clone() for n, t in self.buffers().items()}
         outcome = ReferenceRun(Expected(value), finite(value), mutated, after, left, before=before)
         if refinable:
-            outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
-            outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
-            outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
-            other = self._other_choices(value, private, seed, before)
-            outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
-            outcome.rewritten = lambda mine: rewritten(other.under, mine)
-            outcome.refinements = self._refinements(value, private, seed, before, self._affordable(tensors, first))
+            affordable = self._affordable(tensors, first)
+            self._make_refinable(outcome, private, seed, before, affordable)
+            if self.gradients is None and private is not inputs and (written := comparable(tensors, mutated)):
+                other = copy.copy(self)
+                other._gives_inputs, other._other_buffers = written, OtherBuffers()
+                now, given = [tensors[i] for i in written], values.flatten(private)
+                outcome.inputs = ReferenceRun(Expected(now), finite(now), before=before)
+                outcome.inputs_before = {i: given[i] for i in written}
+                other._make_refinable(outcome.inputs, private, seed, before, affordable)
         return outcome
+
+    def _make_refinable(
+        self, outcome: ReferenceRun, private: list[Any], seed: int, before: Mapping[str, torch.Tensor], affordable: bool
+    ) -> None:
+        value = outcome.expected.value
+        outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
+        outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
+        outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
+        other = self._other_choices(value, private, seed, before)
+        outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
+        outcome.rewritten = lambda mine: rewritten(other.under, mine)
+        outcome.refinements = self._refinements(value, private, seed, before, affordable)
 
     def called(self, model: torch.nn.Module, between: Callable[[], None] | None = None, owner: torch.nn.Module | None = None) -> Any:
         """How to call a copy of the model: as it is, or with its backward."""
+        if self._gives_inputs:
+            return giving_inputs(model, self._gives_inputs)
         if self.gradients is None:
             return lambda *inputs: mapped(model(*inputs), lambda tensor: tensor)
         made = gradient_outputs.Differentiated(model, self.gradients, owner)
@@ -228,15 +247,6 @@ class Reference:
     def watched_operators(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
         """The operators of a candidate's run, beside those of this reference's latest run."""
         return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
-
-    def watched_parts(self, where: str, run: CandidateRun) -> list[WatchedOperators]:
-        """:meth:`watched_operators` of the forward and of the backward, each by itself."""
-        whole = self.watched_operators("", run.ops, run.flops)
-        theirs = dict(self.forward_ops), {name: float(amount) for name, amount in self.forward_flops.items()}
-        forward = WatchedOperators(f"in the forward ({where})", run.forward_ops, run.forward_flops, *theirs, run.forward_launches)
-        ours = _less(whole.ops, run.forward_ops), _less(whole.flops, run.forward_flops)
-        rest = _less(whole.reference_ops, theirs[0]), _less(whole.reference_flops, theirs[1])
-        return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest, run.launches - run.forward_launches)]
 
     def random_state(self) -> tuple[Any, ...]:
         """The state of all generators of this process: equal before and after where no random numbers were drawn."""
@@ -308,7 +318,8 @@ class Reference:
         def run(mode: contextlib.AbstractContextManager[Any], double: bool) -> Any:
             found, precision = None, in_float64(conversions=self._conversions) if double else contextlib.nullcontext()
             with failures_logged("no run with other choices"), self.calling(seed), precision, mode:
-                found = self.called(self._model_copy("float64" if double else "tf32", before))(*(in_double if double else _copied)(inputs))
+                given = in_double(inputs) if double else mapped(inputs, torch.Tensor.clone)
+                found = self.called(self._model_copy("float64" if double else "tf32", before))(*given)
             return found if found is not None and (double or same_structure(value, found)) else None
 
         return OtherChoices(
@@ -325,7 +336,7 @@ class Reference:
         for number in range(runs if stochastic else 1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
-                found = self.called(self._model_copy("tf32", before))(*_copied(inputs))
+                found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
                 self._other_buffers.keep(self._models["tf32"])
             if found is not None and same_structure(value, found):
                 yield found
@@ -373,14 +384,6 @@ class Reference:
             yield
 
 
-def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: amount - part.get(name, 0) for name, amount in whole.items() if amount > part.get(name, 0)}
-
-
-def _copied(value: Any) -> Any:
-    return mapped(value, torch.Tensor.clone)
-
-
 def prepare(
     problem: Problem, sizes: SizeSet, constants: Mapping[str, Any], device: str, seed: int, exact: bool, backward: bool = False
 ) -> Reference:
@@ -388,6 +391,5 @@ def prepare(
     try:
         return Reference(problem, sizes, constants, device, seed, exact, backward)
     except torch.OutOfMemoryError as error:
-        raise ProblemError(
-            f"The reference does not fit into the memory of {device}: {error}.", where=problem.path or problem.name
-        ) from error
+        text = f"The reference does not fit into the memory of {device}: {error}."
+        raise ProblemError(text, where=problem.path or problem.name) from error

@@ -10,7 +10,7 @@ import torch
 
 from kernelllm.judge.trials.compare import Comparison, Expected, Rules, compare, few_numbers, few_whole_numbers, tolerance_for
 from kernelllm.judge.trials.equal_choices import Choice, as_chosen, nearest, takes_twice
-from kernelllm.judge.trials.same_computation import in_dtypes_of, same_shapes
+from kernelllm.judge.trials.same_computation import MUCH, finite_share, in_dtypes_of, same_shapes
 from kernelllm.problems import nested
 
 _TWICE = "Of equal numbers that topk or sort choose, the same one is taken twice: each belongs in one place."
@@ -30,6 +30,10 @@ class ReferenceRun:
     error: str = ""
     before: dict[str, torch.Tensor] = field(default_factory=dict)
     """Buffers before the run, where it can be refined."""
+    inputs: ReferenceRun | None = None
+    """The inputs that it wrote into, as they are after it, in the place of its output."""
+    inputs_before: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The same inputs as they were before it, by position."""
     unstable: bool = False
     """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
     has_tf32: bool = False
@@ -53,8 +57,14 @@ class ReferenceRun:
     rotated: Callable[[], Iterator[tuple[list[Choice], Any]]] = lambda: iter(())
     """Choices and outputs, where each of some equal values was chosen before all others once, and behind them."""
 
+    @property
+    def says_something(self) -> bool:
+        """Whether its output can be compared: it is finite, or a good part of it is."""
+        return not self.error and (self.finite or finite_share(self.expected.value) >= MUCH)
+
     def release(self) -> None:
         """Free the tensors that refining and perturbing take: neither is possible any more."""
+        self.inputs, self.inputs_before = None, {}
         self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
         self.rewritten = lambda _: iter(())
         self.rechosen = self.rotated = self.rerounded = self.decided_otherwise = lambda: iter(())

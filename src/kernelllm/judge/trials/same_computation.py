@@ -14,6 +14,8 @@ from kernelllm.judge.trials.error_sums import NEAR, NOISE
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
+MUCH = 0.1
+"""An output says something where so much of it is finite."""
 _CHUNK = 2**24
 """Elements compared at once."""
 
@@ -68,6 +70,17 @@ def says_something(value: Any, exact: Any) -> bool:
 def finite(value: Any) -> bool:
     """Whether no tensor of it holds NaN or infinities."""
     return all(bool(torch.isfinite(t).all()) for t in nested.tensors(value) if t.is_floating_point() or t.is_complex())
+
+
+def finite_share(value: Any) -> float:
+    """The share of an output's numbers that are finite: 0 where it has other tensors than floating-point ones beside NaN or infinities,
+    since nobody knows which whole number an infinity gives."""
+    if finite(value):
+        return 1.0
+    tensors = list(nested.tensors(value))
+    if not all(t.is_floating_point() for t in tensors):
+        return 0.0
+    return sum(int(torch.isfinite(t).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
 
 
 def in_dtypes_of(value: Any, other: Any) -> Any:

@@ -14,6 +14,8 @@ from kernelllm.judge.trials.input_distribution import (
     BOUNDS,
     CONSTANTS,
     EQUAL,
+    FAINT_NUMBERS,
+    FAINT_SQUARES,
     FAR,
     HEAVY,
     INFINITE,
@@ -23,13 +25,13 @@ from kernelllm.judge.trials.input_distribution import (
     STEPS,
     TOUCHED,
 )
-from kernelllm.judge.trials.parameter_states import FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
+from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
 from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
-_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, EQUAL, *BOUNDS)
+_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, EQUAL, *BOUNDS)
 """At the first size alone."""
 
 
@@ -88,6 +90,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
         yield from [PlannedTrial(TOUCHED, only_if_fast=True)] * 2  # one change may be where a candidate looks
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
+        yield PlannedTrial("normal", AMPLIFIED, only_if_fast=True)
         for distribution, state in zip_longest(_ROTATION, TOUCHED_STATES):
             yield PlannedTrial(distribution, only_if_fast=True)
             if state:  # right after a run in the state that is changed

@@ -13,8 +13,8 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.other_states import other_state
-from kernelllm.judge.trials.other_uses import wrong
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.judge.trials.schedule import INIT_SEED
 
 NAME = "state_dict"
@@ -41,7 +41,7 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
         said = re.sub(r"\s+", " ", failure.message.partition("\nTraceback")[0].removeprefix("The candidate raised "))
         warnings.append(f"ModelNew does not load the reference's state_dict as it is (strict=True): {said[:240]}")
     else:
-        if not reference.draws and wrong(process.run(inputs, seed).value, own):
+        if not reference.draws and is_wrong(process.run(inputs, seed).value, own):
             text = "Right with parameters that were written into its tensors, wrong after ModelNew.load_state_dict() loaded them."
             raise CandidateFailure(Status.INCORRECT, f"{text} Leave that method as torch.nn.Module has it.", check="silently_different")
     return [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]

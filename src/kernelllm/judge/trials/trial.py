@@ -27,6 +27,7 @@ from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds
+from kernelllm.judge.trials.watched_parts import watched_parts
 
 _DIGEST_LIMIT = 2**26
 _SAMPLE = 2**24
@@ -34,8 +35,6 @@ _SAMPLE = 2**24
 _MOST = 8
 """Loads that are looked at one by one."""
 _FILLS = (0.0, -inf, inf)
-
-
 _ONLY_FIRST = (
     "Wrong in the first call, right when it was made again. Before a GPU runs an autotuned kernel for the first time, it launches all its "
     "configurations to measure them: name what the kernel adds to or changes in place in reset_to_zero= or restore_value=."
@@ -120,10 +119,16 @@ def call_candidate(
 
 def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
     """The whole trial, where inputs of that distribution can be made. Raises CandidateFailure, ProblemError."""
+    while not _tried(size, planned) and input_distribution.next_form(size.reference, planned.distribution):
+        pass
+
+
+def _tried(size: SizeUnderTest, planned: PlannedTrial) -> bool:
+    """Makes the trial. False where the reference gave hardly a finite number."""
     seed = size.seeds.derive(size.position, planned.distribution, planned.number)
     inputs = input_distribution.draw(size.reference, planned.distribution, seed, size.seeds.first(size.position))
     if inputs is None:
-        return
+        return True
     state = STATES.get(planned.state)
     if state is not None and state.inputs is not None:
         inputs = state.inputs(inputs)
@@ -131,11 +136,12 @@ def run_trial(size: SizeUnderTest, planned: PlannedTrial) -> None:
     call = call_candidate(
         size.process, size.position, inputs, seed, size.seeds, hold=planned.held, again=again, undefined=undefined,
     )  # fmt: skip
-    conclude_trial(size, planned, call)
+    return conclude_trial(size, planned, call)
 
 
-def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> None:
-    """The reference's part of a trial, after the candidate's, and the comparison. Raises CandidateFailure, ProblemError."""
+def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall) -> bool:
+    """The reference's part of a trial, after the candidate's, and the comparison. False where the reference gave hardly a finite number.
+    Raises CandidateFailure, ProblemError."""
     reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
     if planned.is_first and not reference_run.error:
         _refuse_empty(size.reference.problem, reference_run)
@@ -147,18 +153,18 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if not _reference_decides(size, planned, reference_run):
         if call.failure is not None and call.failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
             raise call.failure
-        return
+        return bool(reference_run.error) or reference_run.says_something
     if comparison is not None and not comparison.ok and reference_run.without_tf32():
         call, comparison = _without_tf32(size, planned, call, comparison, reference_run)
     if comparison is not None and size.comparison.undecided(
         planned, comparison, reference_run, call.run.value if call.run is not None and size.position else None
     ):
-        return
+        return True
     if call.failure is not None and call.failure.refused and planned.distribution == CONSTANTS:
         said = call.failure.message.partition("\n")[0]
         text = f"It takes no other values for the masks, integers and scalars that the problem always passes. {said}"
         size.evidence.findings.append(Finding(check="fixed_inputs", message=text, severity=Severity.WARN))
-        return  # a clear refusal is no wrong result
+        return True  # a clear refusal is no wrong result
     cause = ""
     if call.failure is not None or (comparison is not None and not comparison.ok):
         cause = _order(size, planned, call, reference_run) or _undefined_lanes(size, planned, call, reference_run)
@@ -170,6 +176,7 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if cause:
         comparison = replace(comparison, message=cause + comparison.message, precision=False)
     _decide(size, planned, call.seed, call.run, reference_run, comparison)
+    return True
 
 
 def _without_tf32(
@@ -251,7 +258,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
     if run is not None and reference.gradients:  # neither may be left to torch
-        evidence.watched += reference.watched_parts(size.label, run)
+        evidence.watched += watched_parts(reference, size.label, run)
         evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:
         evidence.watched.append(reference.watched_operators(f"(sizes: {size.label})", run.ops, run.flops))
@@ -265,7 +272,8 @@ def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: Referenc
             raise ProblemError(run.error, where=problem.path or problem.name)
         return True
     into_both = planned.distribution == EQUAL and run.mutated_inputs
-    return not run.error and run.finite and not run.unstable and not into_both
+    finite = run.finite or (planned.distribution not in (NAN, INFINITE) and run.says_something)
+    return not run.error and finite and not run.unstable and not into_both
 
 
 def _decide(

@@ -1,0 +1,39 @@
+"""Numbers that a candidate's source compares with: between two of them it may do something that it does at no size tried."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelllm.core.text import syntax_tree
+
+_LEAST, _LARGEST = 16, 2**16
+"""Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
+
+
+def compared_sizes(source: str) -> tuple[int, ...]:
+    """Such numbers in ascending order: literals, products of them, and names that the file gives to one."""
+    try:
+        tree = syntax_tree(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    named: dict[str, int] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (value := _number(node.value, {})) is not None:
+            named[node.targets[0].id] = value
+    sides = [side for node in ast.walk(tree) if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)]
+    found = {_number(side, named) for side in sides}
+    return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
+
+
+def _number(node: ast.expr, named: dict[str, int]) -> int | None:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name):
+            return named.get(name)
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Pow() as op, right=right):
+            first, second = _number(left, named), _number(right, named)
+            if first is None or second is None or not (0 <= second <= _LARGEST and 0 <= first <= _LARGEST):
+                return None
+            return first * second if isinstance(op, ast.Mult) else first**second if second <= _LEAST else None
+    return None
