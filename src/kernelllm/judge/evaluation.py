@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kernelllm.backends.base import open_backend
-from kernelllm.core.types import Candidate, Problem, Status, Verdict
+from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
 from kernelllm.judge.checks.call_counts import counts_its_calls
 from kernelllm.judge.checks.compared_sizes import compared_sizes
@@ -25,14 +25,22 @@ from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.other_uses import try_frozen, try_other_uses
+from kernelllm.judge.trials.gradient_uses import try_gradient_uses
+from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import changes_with_calls
 from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
 from kernelllm.judge.trials.sampled_programs import compare_sampled
 from kernelllm.judge.trials.schedule import TrialSeeds
+from kernelllm.judge.trials.state_dicts import try_state_dict
+from kernelllm.judge.trials.two_models import try_two_models
+from kernelllm.judge.trials.unusual_inputs import try_unusual_inputs
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
+_LEFT = 4
+"""Times what one command may take that a worker must have left for uses that are tried last: more runs come after them."""
+_CHANGES = "The reference's result changes from one call to the next on the same inputs: no other uses were tried."
 _REFUSALS = 3
 """Times that a candidate may refuse sizes: it tells of one condition after the other."""
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
@@ -177,19 +185,31 @@ class Evaluation:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds) as runs:
                     trials.findings += try_sizes_of_one(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
-            if reference.gradients:
-                trials.findings += try_frozen(worker, reference, seed).findings()
-                return
-            dtypes = dtypes_of(self._candidate.source)
-            often = counts_its_calls(self._candidate.source)
-            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
-            trials.findings += found.findings()
+            if changes_with_calls(reference, reference.inputs(seed), seed):
+                trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
+            else:
+                self._compare_uses(worker, reference, seed)
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)
         except CandidateFailure as failure:
             if failure.check:
                 trials.failure = failure.kept()
+
+    def _compare_uses(self, worker: CandidateProcess, reference: Reference, seed: int) -> None:
+        """Uses that are compared with others of their kind, of a reference that gives the same for the same inputs."""
+        trials = self._seen.trials
+        if reference.gradients:
+            trials.findings += try_gradient_uses(worker, reference, seed).findings()
+        dtypes = dtypes_of(self._candidate.source)
+        often = counts_its_calls(self._candidate.source)
+        with reference.forward_alone():
+            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
+            trials.findings += found.findings()
+            if worker.left > _LEFT * worker.seconds:
+                try_two_models(worker, reference, seed)
+                trials.findings += try_state_dict(worker, reference, seed)
+                trials.findings += try_unusual_inputs(worker, reference, seed)
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Configurations that had no turn in the trials; some programs at the original size, or a large one."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from kernelllm.problems.nested import mapped
 
 OUTPUT, GRADIENT = "output", "grad of "
 """Keys of what a call gives: the output, and the gradient of each tensor."""
+IN_TURN, TWICE = "in turn", "twice"
+"""Other orders: the inputs are those of two calls, whose forwards both come before their backwards, and two results are given; or the
+backward runs twice, and the second one counts."""
 _SEED = 20_011
 
 
@@ -43,6 +47,16 @@ def _nothing() -> None:
     pass
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """A forward's output as a tree and its tensors, and what gradients are asked of: inputs and parameters by name."""
+
+    tree: Any
+    tensors: list[torch.Tensor]
+    sources: Mapping[str, torch.Tensor]
+    known: Mapping[str, torch.Tensor]
+
+
 class Differentiated:
     """A model whose call runs its backward as well. ``owner``: the module with the parameters, where that is not the model itself."""
 
@@ -55,10 +69,24 @@ class Differentiated:
         """Whether every other call gets incoming gradients that are not contiguous."""
         self.frozen: tuple[str, ...] = ()
         """Inputs and parameters that need no gradients."""
+        self.order = ""
+        """Of forwards and backwards: :data:`IN_TURN`, :data:`TWICE`, or one after the other."""
         self._calls = 0
 
-    def __call__(self, *inputs: Any) -> dict[str, Any]:
+    def __call__(self, *inputs: Any) -> Any:
         """The output under :data:`OUTPUT`, and each gradient under its name; None for one that autograd does not know."""
+        if self.order != IN_TURN:
+            with self._graph(*inputs) as graph:
+                self.between()
+                return self._result(graph)
+        half = len(inputs) // 2
+        with self._graph(*inputs[:half]) as first, self._graph(*inputs[half:]) as second:
+            self.between()
+            return [self._result(first), self._result(second)]
+
+    @contextlib.contextmanager
+    def _graph(self, *inputs: Any) -> Iterator[_Graph]:
+        """After a forward, and before its backward."""
         leaves: dict[int, torch.Tensor] = {}
 
         def leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,23 +104,29 @@ class Differentiated:
             output = self._model(*given)
             tensors: list[torch.Tensor] = []
             tree = values.encode(output, tensors, strict=not _fake(given))
-            self.between()
-            found = self._gradients(tensors, [*sources.values(), *known.values()])
+            yield _Graph(tree, tensors, sources, known)
+
+    def _result(self, graph: _Graph) -> dict[str, Any]:
+        """What a call gives, by its backward."""
+        sources, known = graph.sources, graph.known
+        if self.order == TWICE:
+            self._gradients(graph.tensors, [*sources.values(), *known.values()], retain=True)
+        found = self._gradients(graph.tensors, [*sources.values(), *known.values()])
         gradients = dict(zip([*sources, *known], found, strict=True))
-        detached = [plain.detach(t) for t in tensors]
+        detached = [plain.detach(t) for t in graph.tensors]
         names = [*sources, *self._of.parameters]
-        return {OUTPUT: values.decode(tree, detached.__getitem__), **{GRADIENT + name: gradients.get(name) for name in names}}
+        return {OUTPUT: values.decode(graph.tree, detached.__getitem__), **{GRADIENT + name: gradients.get(name) for name in names}}
 
     def _argument(self, position: int) -> str:
         names = self._of.arguments
         return names[position] if position < len(names) else f"input {position}"
 
-    def _gradients(self, outputs: list[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    def _gradients(self, outputs: list[torch.Tensor], sources: list[torch.Tensor], retain: bool = False) -> list[torch.Tensor | None]:
         self._calls += 1
         pairs = [(t, self._incoming_gradient(i, t)) for i, t in enumerate(outputs) if t.requires_grad]
         if not pairs or not sources:
             return [None] * len(sources)
-        return list(torch.autograd.grad([t for t, _ in pairs], sources, [g for _, g in pairs], allow_unused=True))
+        return list(torch.autograd.grad([t for t, _ in pairs], sources, [g for _, g in pairs], retain_graph=retain, allow_unused=True))
 
     def _incoming_gradient(self, number: int, output: torch.Tensor) -> torch.Tensor:
         """Random numbers of which every type of at least eight significant bits holds the same ones."""

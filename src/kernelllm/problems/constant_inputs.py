@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernelllm.core.text import syntax_tree
 from kernelllm.problems.inputs import holds_labels
 
 if TYPE_CHECKING:
@@ -15,10 +18,11 @@ Path = tuple[Any, ...]
 """Where an input lies: its position, then keys and positions in what it holds."""
 _UP, _DOWN, _FOR_ZERO = 1.37, 0.73, 0.5
 _MOSTLY = 0.9
+_TEXTS, _WORD = 8, re.compile(r"[A-Za-z][\w-]{0,30}")
 
 
 def constants(first: list[Any], second: list[Any]) -> list[tuple[Path, Any]]:
-    """What is the same in two draws: numbers of Python, and tensors of integers, booleans, labels, infinities or one element.
+    """What is the same in two draws: numbers and texts of Python, and tensors of integers, booleans, labels, infinities or one element.
 
     Other tensors of floating-point numbers are :func:`kernelllm.problems.inputs.variant`'s.
     """
@@ -37,7 +41,7 @@ def _constants(path: Path, first: Any, second: Any) -> Iterator[tuple[Path, Any]
     elif isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         if _whole(first) and first.shape == second.shape and torch.equal(first, second):
             yield path, first
-    elif isinstance(first, int | float) and type(first) is type(second) and first == second:
+    elif isinstance(first, int | float | str) and type(first) is type(second) and first == second:
         yield path, first
 
 
@@ -63,10 +67,26 @@ def replaced(inputs: Any, changes: Mapping[Path, Any], path: Path = ()) -> Any:
     return inputs
 
 
-def others(value: Any, seed: int) -> list[Any]:
-    """Other values for a constant, the most different first. Whether the problem is defined for them, only the reference can say."""
+def texts(source: str) -> tuple[str, ...]:
+    """Words that a program compares something with or looks up, then its other ones: what an argument that is a text may be."""
+    try:
+        nodes = list(ast.walk(syntax_tree(source)))
+    except SyntaxError:
+        return ()
+    spoken = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str) and _WORD.fullmatch(node.value)]
+    chosen = {id(part) for node in nodes if isinstance(node, ast.Compare | ast.Dict | ast.MatchValue) for part in ast.walk(node)}
+    ordered = sorted(spoken, key=lambda node: id(node) not in chosen)
+    return tuple(dict.fromkeys(str(node.value) for node in ordered))[:_TEXTS]
+
+
+def others(value: Any, seed: int, words: Sequence[str] = ()) -> list[Any]:
+    """Other values for a constant, the most different first. Whether the problem is defined for them, only the reference can say.
+
+    ``words``: what a text may be."""
     import torch
 
+    if isinstance(value, str):
+        return [word for word in words if word != value]
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

@@ -49,8 +49,9 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone. It leaves out ``steps``,
     few different values that are quarters, zero of either sign among them, ``blank``, where all at one index of each dimension is zero,
     and ``far`` (normal around :data:`FAR`), for which half precision is too coarse.
-    Integer and boolean tensors (but for ``touched``, which turns a few around within their rows), complex ones, tensors of one element,
-    non-tensors, and floating-point tensors that hold labels (different whole numbers only) stay as drawn: indices stay in range.
+    Complex numbers change by their real and imaginary parts, under the first kinds, ``touched`` and ``heavy``.
+    Integer and boolean tensors (but for ``touched``, which turns a few around within their rows), tensors of one element, non-tensors,
+    and floating-point tensors that hold labels (different whole numbers only) stay as drawn: indices stay in range.
     Probabilities, symmetry, zeros by pattern, order, unit length and values that are kept away from zero stay what they are. Nothing
     says that the reference is defined for these values: callers
     skip a kind whose reference output is not finite.
@@ -60,7 +61,7 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
 
     def vary(value: torch.Tensor) -> torch.Tensor:
         if id(value) not in seen:  # the same tensor passed twice stays the same tensor
-            change = _tensor if value.is_floating_point() else _turned
+            change = _tensor if value.is_floating_point() else _complex if value.is_complex() else turned
             new = change(value, kind, seed + 7919 * len(seen)) if value.numel() > 1 else None
             if new is not None:
                 changed.append(True)
@@ -97,11 +98,21 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         return made if made.stride() == x.stride() else torch.empty_like(x).copy_(made)
 
 
-def _turned(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
+def _complex(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
+    """Real and imaginary parts, as a tensor of floating-point numbers would change. Not where a sign of zero would choose an angle."""
+    import torch
+
+    if kind not in (*KINDS, "touched", "heavy"):
+        return None
+    made = _tensor(torch.view_as_real(x.detach().resolve_conj()), kind, seed)
+    return None if made is None else torch.empty_like(x).copy_(torch.view_as_complex(made.contiguous()))
+
+
+def turned(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
     """Whole numbers or booleans of which a few of each row changed places. All stay what the problem drew. None where they are in order."""
     import torch
 
-    may = x.dim() and kind == "touched" and not x.is_complex()
+    may = x.dim() and kind == "touched"
     rows = x.reshape(-1, x.shape[-1]).clone() if may else None
     if rows is None or rows.shape[-1] < 2 or bool((rows[:, 1:] >= rows[:, :-1]).all()):
         return None
@@ -237,7 +248,7 @@ def _keep_probabilities(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor |
     return made.to(x.dtype)
 
 
-def _unit(x: torch.Tensor) -> bool:
+def of_length_one(x: torch.Tensor) -> bool:
     """Rows scaled to length one."""
     return x.dim() >= 2 and x.shape[-1] >= 2 and _length_one(_sample(x, whole=x.dim() - 1)) and _length_one(x)
 
@@ -279,7 +290,8 @@ def _keep_pattern(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
     return _free(x, kind, seed) * (x != 0)
 
 
-def _sorted(x: torch.Tensor) -> bool:
+def in_order(x: torch.Tensor) -> bool:
+    """Rows that are sorted, and not all one number."""
     if x.dim() < 1 or x.shape[-1] <= 4:
         return False
     return all(bool((t.diff(dim=-1) >= 0).all()) for t in (_sample(x), x)) and bool((x[..., 0] < x[..., -1]).any())
@@ -311,7 +323,7 @@ _CONSTRAINTS: tuple[tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor
     (_probabilities, _keep_probabilities),
     (_symmetric, _keep_symmetric),
     (_patterned, _keep_pattern),
-    (_sorted, _keep_sorted),
-    (_unit, _keep_unit),
+    (in_order, _keep_sorted),
+    (of_length_one, _keep_unit),
     (_away_from_zero, _keep_away),
 )

@@ -145,9 +145,9 @@ class CandidateProcess(Closing):
 
     def construct(
         self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False,
-        gradients: p.Gradients | None = None,
+        gradients: p.Gradients | None = None, beside: bool = False,
     ) -> p.Constructed:
-        """Build the model; ``there``: on the GPU where that works."""
+        """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`)."""
         if self.lost:
             self._end_worker()
             self._worker, self.lost = self._spawn(), False
@@ -161,16 +161,22 @@ class CandidateProcess(Closing):
             there=there,
             fake=fake,
             gradients=gradients,
+            beside=beside,
         )
         return _expect(reply, p.Constructed)
 
-    def load(self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "") -> None:
-        """Copy values into the model's parameters and buffers, and set train or eval mode. ``dtype``: what floating ones become first."""
+    def load(
+        self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "", swap: bool = False, by_itself: bool = False
+    ) -> None:
+        """Copy values into the model's parameters and buffers, and set train or eval mode. ``dtype``: what floating ones become first;
+        ``swap``: of the model that stayed when another was built beside it, and that is called from now on; ``by_itself``: by the model's
+        own ``load_state_dict``."""
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        _expect(self.ask(p.LoadState, (arena,), names=tuple(state), values=bag, training=training, dtype=dtype), p.Done)
+        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by_itself": by_itself}
+        _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
     def run(self, inputs: list[Any], seed: int, *, hold: bool = False, named: dict[str, Any] | None = None, **flags: Any) -> CandidateRun:
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.

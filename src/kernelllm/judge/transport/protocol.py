@@ -100,8 +100,8 @@ class Construct(msgspec.Struct, tag="construct"):
     """Build on the GPU where that works: quick, and enough where all parameters are loaded afterwards."""
     fake: bool = False
     """Build without memory (FakeTensorMode): the compile check at original sizes."""
-    gradients: Gradients | None = None
-    """Every later call of the model runs its backward too."""
+    beside: bool = False  # the model that was built before stays, and LoadState may take it back
+    gradients: Gradients | None = None  # every later call of the model runs its backward too
 
 
 class LoadState(msgspec.Struct, tag="load_state"):
@@ -110,8 +110,9 @@ class LoadState(msgspec.Struct, tag="load_state"):
     values: Values
     """Tree: a list of tensors in the order of ``names``."""
     training: bool
-    dtype: str = ""
-    """The type that floating parameters and buffers get first."""
+    dtype: str = ""  # the type that floating parameters and buffers get first
+    swap: bool = False  # first take the model that stayed, and let this one stay
+    by_itself: bool = False  # by the model's own load_state_dict, strictly
 
 
 class RunOnce(msgspec.Struct, tag="run"):
@@ -124,24 +125,22 @@ class RunOnce(msgspec.Struct, tag="run"):
     """Do not launch kernels; memory from ``torch.empty`` and the like holds finite noise, other such where ``other_noise``."""
     suppress_backward: bool = False  # likewise, in the backward alone
     other_noise: bool = False
-    observe: bool = False
-    """Record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum."""
+    observe: bool = False  # record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
-    bare: bool = False
-    """Run without fences: to the candidate, memory is what it is in timed runs."""
+    bare: bool = False  # run without fences: to the candidate, memory is what it is in timed runs
     grad: bool = False
     """With gradients enabled, and inputs that require them, as those who call a model often have them."""
     inference: bool = False  # in inference mode
-    times: int = 1
-    """Call the model so often; what the last call returns is the output."""
+    times: int = 1  # call the model so often; what the last call returns is the output
     autocast: bool = False  # to bfloat16
-    in_order: bool = False
-    """The run before once more, the programs of every launch from the first to the last."""
+    in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
+    backward: str = ""  # another order of forwards and backwards, of those in kernelllm.judge.gradient_outputs
     hold: bool = False  # hold the outputs until they are collected, while other runs are made
     exact_products: bool = False  # no products in TF32 (on a GPU: torch's convolutions), in this run and in samples after it
     frozen: tuple[str, ...] = ()  # inputs and parameters that need no gradients
-    named: dict[str, bool | int | float] = {}  # keyword arguments beside the inputs
+    named: dict[str, bool | int | float | str] = {}  # keyword arguments beside the inputs
+    by_name: tuple[str, ...] = ()  # the last of the inputs are keyword arguments of these names
     again: bool = False
     """The inputs are the same tensors as in the run before, with other values in them, as a loop that reuses its buffers has them."""
     same: bool = False  # they are, and hold the same values
@@ -246,6 +245,7 @@ class StateEntry(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     dtype: str
     buffer: bool
+    shares: str  # the first name of the same tensor
 
 
 class Constructed(msgspec.Struct, tag="constructed"):

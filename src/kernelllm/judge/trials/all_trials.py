@@ -101,7 +101,8 @@ def _refuse_changed_parameters(size: SizeUnderTest, missing: tuple[str, ...]) ->
 
 
 def _run_in_state(size: SizeUnderTest, planned: PlannedTrial, states: ParameterStates) -> None:
-    if states.possible(planned.state):
+    wall_ms = size.evidence.runs[-1].wall_ms if size.evidence.runs else 0.0
+    if states.possible(planned.state, wall_ms):
         with states.applied(planned.state, size.seeds.derive("state", size.position, 0)):
             run_trial(size, planned)
 

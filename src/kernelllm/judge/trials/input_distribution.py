@@ -47,7 +47,7 @@ is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alo
 
 BOUNDS = (LOWEST, HIGHEST)
 """The problem's own inputs at the bounds of what it draws: see :mod:`kernelllm.problems.bounds`."""
-_WHICH_WINS = re.compile(r"aten\.(scatter|scatter_|index_put|index_put_|index_copy|index_copy_|put|put_)\.")
+WHICH_WINS = re.compile(r"aten\.(scatter|scatter_|index_put|index_put_|index_copy|index_copy_|put|put_)\.")
 """What writes to positions: where several are the same, nobody says which value stays."""
 
 EXPLANATIONS = {
@@ -122,7 +122,7 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
     if distribution == CONSTANTS:
         return other_constants.draw(reference, seed)
     if distribution in BOUNDS:
-        whole_numbers = not any(_WHICH_WINS.match(name) for name in reference.ops)
+        whole_numbers = not any(WHICH_WINS.match(name) for name in reference.ops)
         return at_bounds(reference.inputs(seed), reference.inputs(seed + 1), distribution, seed, whole_numbers=whole_numbers)
     if distribution in (NAN, INFINITE) and not (provides_for_nan(reference) and takes_nan(reference)):
         return None
@@ -239,5 +239,5 @@ def vary(inputs: list[Any], distribution: str, seed: int) -> list[Any]:
 
 
 def can_vary(inputs: list[Any]) -> bool:
-    """Whether any input is a floating-point tensor of more than one element."""
-    return any(isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() > 1 for t in flatten(inputs))
+    """Whether any input is a tensor of more than one number that is not whole."""
+    return any((t.is_floating_point() or t.is_complex()) and t.numel() > 1 for t in flatten(inputs))

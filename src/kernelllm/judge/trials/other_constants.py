@@ -15,7 +15,7 @@ from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.same_computation import same_structure
 from kernelllm.judge.trials.survivable import survives
-from kernelllm.problems.constant_inputs import Path, constants, others, replaced
+from kernelllm.problems.constant_inputs import Path, constants, others, replaced, texts
 
 _MOST = 16
 """Constant inputs looked at."""
@@ -27,10 +27,11 @@ def draw(reference: Reference, seed: int) -> list[Any] | None:
     """Inputs as the problem draws them, with other values for its constants. None where it has none that may be changed."""
     if reference.changeable is None:
         reference.changeable = _changeable(reference)
+    words = texts(reference.problem.source)
     for attempt in range(_TRIES if reference.changeable else 0):
         inputs = reference.inputs(seed)
         values = dict(constants(inputs, inputs))
-        changes = {path: others(values[path], seed + attempt)[number] for path, number in reference.changeable if path in values}
+        changes = {path: others(values[path], seed + attempt, words)[number] for path, number in reference.changeable if path in values}
         if _in_range(reference, seed, changes) and _usable(_run(reference, seed, changes)):
             return list(replaced(inputs, changes))
     return None
@@ -43,8 +44,9 @@ def _changeable(reference: Reference) -> tuple[tuple[Path, int], ...]:
     if not found:
         return ()
     before, kept = _run(reference, seed, {}), []
+    words = texts(reference.problem.source)
     for path, value in found:
-        for number, other in enumerate(others(value, seed)):
+        for number, other in enumerate(others(value, seed, words)):
             if _in_range(reference, seed, {path: other}) and _reacts(before, _run(reference, seed, {path: other})):
                 kept.append((path, number))
                 break

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,17 +14,17 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Finding, Severity, Status
-from kernelllm.judge.gradient_outputs import GRADIENT
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
+from kernelllm.judge.trials.other_arguments import others, tensors_like, unset
 from kernelllm.judge.trials.other_circumstances import try_circumstances
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_results import changes_with_calls, differs, is_wrong, result
-from kernelllm.judge.trials.same_computation import finite
+from kernelllm.judge.trials.reference_results import differs, is_wrong, result
+from kernelllm.judge.trials.same_computation import finite, same_structure
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
@@ -34,8 +33,8 @@ from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
-_MOST, _LARGEST, _SMALL = 3, 4096, 100_000
-"""Arguments of a signature that are tried; the largest whole number that is changed; parameters of a model that takes no long time."""
+_SMALL = 100_000
+"""Parameters of a model that takes no long time."""
 _FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
 """In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
 a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""
@@ -74,7 +73,7 @@ def try_other_uses(
     uses = OtherUses()
     inputs = reference.inputs(seed)
     usual = result(reference, reference.model, inputs, seed)
-    if usual is None or _told_to_change(uses, reference, inputs, seed):
+    if usual is None:
         return uses
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
@@ -82,74 +81,45 @@ def try_other_uses(
     process.load(state, reference.training)
     comparable = not is_wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
-        _decide(uses, what, expected, run)
-        _restore(process, reference, state)  # a run in training mode updates buffers
+        decide(uses, what, expected, run)
+        restore(process, reference, state)  # a run in training mode updates buffers
+    for name in unset(reference.model.forward, len(inputs)) if comparable else ():
+        _try_optional(uses, process, reference, inputs, seed, name, (usual, own))
+        restore(process, reference, state)
+    for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
+        decide(uses, what, expected, run)
+    if reference.draws:  # elsewhere torch itself may draw others, though the seed is the same
+        return uses
+    build(process, reference)
     _try_random_mode(uses, process, reference, inputs, seed, own)
-    _restore(process, reference, state)
+    restore(process, reference, state)
     _try_autocast(uses, process, reference, inputs, seed, usual)
-    _restore(process, reference, state)
-    _decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
+    restore(process, reference, state)
+    decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     with _other_mode(reference.model):
         same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
-    _restore(process, reference, state)
+    restore(process, reference, state)
     spread = mapped(inputs, _not_contiguous)
     with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
         if is_wrong(process.run(spread, seed).value, own):
             uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
-    _restore(process, reference, state)
+    restore(process, reference, state)
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     _try_nan(uses, process, reference, inputs, seed)
-    for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
-        _decide(uses, what, expected, run)
     return uses
 
 
-def _restore(process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], dtype: str = "") -> None:
+def restore(process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], dtype: str = "") -> None:
     """The candidate as it was built, whatever a use made of it or of its worker."""
     if process.lost:
         build(process, reference)
     process.load(state, reference.training, dtype=dtype)
 
 
-def try_frozen(process: CandidateProcess, reference: Reference, seed: int) -> OtherUses:
-    """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
-    the rest."""
-    uses, inputs = OtherUses(), reference.inputs(seed)
-    if _told_to_change(uses, reference, inputs, seed):
-        return uses
-    missing = build(process, reference)
-    state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
-    process.load(state, reference.training)
-    whole = process.run(inputs, seed).value
-    names = [key.removeprefix(GRADIENT) for key, value in whole.items() if key.startswith(GRADIENT) and value is not None]
-    weights = [name for name in names if name in dict(reference.model.named_parameters())]
-    parts = [weights, [name for name in names if name not in weights]]
-    for part in parts if all(parts) else [[name] for name in names[:_MOST] if len(names) > 1]:
-        frozen = tuple(name for name in names if name not in part)
-        what = f"where no gradient of {', '.join(frozen[:4])}{', ...' if len(frozen) > 4 else ''} is asked for"
-        try:
-            made = process.run(inputs, seed, frozen=frozen).value
-        except CandidateFailure as failure:
-            uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
-            _restore(process, reference, state)
-            continue
-        wrong = [name for name in part if made[GRADIENT + name] is None or is_wrong(made[GRADIENT + name], whole[GRADIENT + name])]
-        if wrong and not reference.draws:
-            text = f"The gradient of {wrong[0]} is wrong {what}: look at ctx.needs_input_grad."
-            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
-    return uses
-
-
-def _told_to_change(uses: OtherUses, reference: Reference, inputs: list[Any], seed: int) -> bool:
-    changes = changes_with_calls(reference, inputs, seed)
-    if changes:
-        uses.ignored.append("The reference's result changes from one call to the next on the same inputs: no other uses were tried.")
-    return changes
-
-
-def _decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
+def decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
+    """Raises CandidateFailure where a run gives something else than is expected; what fails otherwise is noted."""
     try:
         value = run()
     except CandidateFailure as failure:
@@ -238,7 +208,7 @@ def _try_dtype(
         if why := different(value, expected, exact):
             text = f"Silently different in {name}, which it says that it serves: {why}."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
-    _restore(process, reference, state, values.dtype_name(own.pop()))
+    restore(process, reference, state, values.dtype_name(own.pop()))
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -282,11 +252,34 @@ def _uses_of_the_model(
 
         yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
     known: set[str] = set()
-    for name, other in _others(reference.model.forward, len(inputs), {}):
+    for name, other in others(reference.model.forward, len(inputs), {}, reference.problem.source):
         expected = result(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
         if differs(expected, usual):
-            known.add(name)
+            known |= set() if isinstance(other, str) else {name}  # each text may mean something else
             yield f"with {name}={other!r}", expected, partial(_run_with, process, inputs, seed, {name: other})
+
+
+def _try_optional(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, name: str, without: tuple[Any, Any]
+) -> None:
+    """A tensor for an argument that is None: the first one that the reference takes and reacts to. ``without``: its result, and the
+    candidate's. Raises CandidateFailure where that takes no notice; another result than the reference's may come of a shape that a
+    problem would not give."""
+    for tensor in tensors_like(inputs, seed):
+        expected = result(reference, reference.model, inputs, seed, {name: tensor})
+        if not differs(expected, without[0]) or not same_structure(expected, without[0]):
+            continue
+        what = f"with {name}={values.describe(tensor)[0]}"
+        try:
+            value = process.run([*inputs, tensor], seed, by_name=(name,)).value
+        except CandidateFailure as failure:
+            uses.note(failure, what)
+            return
+        if is_wrong(value, expected) and not is_wrong(value, without[1]):
+            text = f"Silently different {what}: the argument is ignored, and nothing is said. Follow it, or raise an error."
+            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+        uses.warnings += [f"The result is another one than the reference's {what}."] if is_wrong(value, expected) else []
+        return
 
 
 def _parameters(model: torch.nn.Module) -> int:
@@ -302,7 +295,7 @@ def _other_constructions(
 ) -> Iterator[tuple[str, Any, _Run]]:
     args, kwargs = reference.init_args
     known: set[str] = set()
-    for name, other in _others(type(reference.model).__init__, len(args) + 1, kwargs):
+    for name, other in others(type(reference.model).__init__, len(args) + 1, kwargs, reference.problem.source):
         model = None
         if name in known:
             continue
@@ -313,7 +306,7 @@ def _other_constructions(
         may = survives(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
         expected = result(reference, model, inputs, seed) if may else None
         if differs(expected, usual):
-            known.add(name)
+            known |= set() if isinstance(other, str) else {name}
             state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
             def constructed(more: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> Any:
@@ -323,24 +316,6 @@ def _other_constructions(
                 return process.run(inputs, seed).value
 
             yield f"when built with {name}={other!r}", expected, partial(constructed, {name: other}, state)
-
-
-def _others(function: Any, given: int, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Other values of switches and numbers that have defaults in a signature, and are not given: several where a size may not fit."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())[given:]
-    except (TypeError, ValueError):
-        return []
-    found: list[tuple[str, Any]] = []
-    for parameter in parameters:
-        default = parameter.default
-        if parameter.name in named or type(default) not in (bool, float, int) or len({name for name, _ in found}) == _MOST:
-            continue
-        others: list[Any] = [not default] if isinstance(default, bool) else [2 * default + 0.5]
-        if type(default) is int:
-            others = [value for value in (default // 2, 2 * default, default + 1) if 0 < value <= _LARGEST and value != default]
-        found += [(parameter.name, other) for other in others]
-    return found
 
 
 def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:

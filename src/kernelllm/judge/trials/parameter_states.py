@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +16,12 @@ from kernelllm.judge.trials import tf32_allowance
 from kernelllm.judge.trials.amplified_terms import amplified
 from kernelllm.judge.trials.other_states import State, computable, other_state
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.problems.inputs import turned
 
 REFERENCE, RANDOM, FAINT, AMPLIFIED, TF32_EXACT = "reference", "random", "faint", "amplified", "tf32_exact"
 TOUCHED = ("touched", "touched_others", "touched_buffers")
+TOUCHED_ALONE = tuple(f"touched_{number}" for number in range(8))
+"""Each changes one of up to eight tensors, and one of every eight where there are more."""
 OWN = "own"
 """The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
 
@@ -25,6 +29,8 @@ OWN = "own"
 _BUFFERS = TOUCHED.index("touched_buffers")
 _FEW = 3
 """So many elements of a tensor change."""
+_SLOW_MS = 500.0
+"""Where a call of the candidate takes longer, every other tensor is changed at once, not one of eight."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class ParameterState:
     """What is done to the inputs as well."""
     all_names: bool = False
     """Whether it means nothing where a candidate lacks some of the names."""
+    after_a_run: bool = False
+    """Whether the candidate runs on its own state first, so that nothing but what this state changes was written to since."""
 
 
 def _random(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
@@ -55,19 +63,55 @@ def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -
 def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
     """A few elements of every other parameter, or of the buffers: others are not even written to. Who keeps something made of them must
     see it."""
-    groups: dict[int, list[str]] = {}
-    model = reference.model
-    tensors = model.named_buffers(remove_duplicate=False) if which == _BUFFERS else model.named_parameters(remove_duplicate=False)
-    for name, tensor in tensors:
-        if name in saved and tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() and bool(tensor.isfinite().all()):
-            groups.setdefault(id(tensor), []).append(name)  # 8 bits cannot be computed with; names that share a tensor stay together
-    chosen, generator = list(groups.values()), torch.Generator().manual_seed(seed + which)
+    groups = _groups(reference, saved, parameters=which != _BUFFERS, buffers=which == _BUFFERS)
+    return _changed((groups[which::2] or groups) if which != _BUFFERS else groups, saved, seed + which)
+
+
+def _touched_alone(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    """A few elements of one tensor of each eight neighbours. Who keeps something made of several, and looks at some of them, must see
+    the others. Which one of eight comes when is drawn, so that tensors far from each other do not always change together."""
+    groups, draw, count = _groups(reference, saved), random.Random(seed), len(TOUCHED_ALONE)
+    orders = [draw.sample(range(count), count) if len(groups) > count else range(count) for _ in range(0, len(groups), count)]
+    chosen = [names for place, names in enumerate(groups) if orders[place // count][place % count] == which]
+    return _changed(chosen, saved, seed + len(TOUCHED) + which)
+
+
+def _groups(reference: Reference, saved: Mapping[str, torch.Tensor], *, parameters: bool = True, buffers: bool = True) -> list[list[str]]:
+    """The names of each tensor that may change: names that share one stay together."""
+    model, groups = reference.model, dict[int, list[str]]()
+    kept = model.state_dict().keys()
+    found: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False)) if parameters else {}
+    found |= dict(model.named_buffers(remove_duplicate=False)) if buffers else {}
+    for name, tensor in found.items():
+        if name in saved and tensor.numel() and ((_is_code(tensor) and name in kept) or _is_number(tensor)):
+            groups.setdefault(id(tensor), []).append(name)
+    return list(groups.values())
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.itemsize > 1 and bool(tensor.isfinite().all())
+
+
+def _is_code(tensor: torch.Tensor) -> bool:
+    """Whether these are quantised numbers, of up to four bytes: none can be changed into just any other, but they may change places."""
+    whole = not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype is not torch.bool
+    return tensor.itemsize <= (4 if whole else 1) and tensor.dtype is not torch.bool and tensor.dim() > 0
+
+
+def _changed(chosen: Sequence[list[str]], saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    generator = torch.Generator().manual_seed(seed)
     made: State = {}
-    for names in (chosen[which::2] or chosen) if which != _BUFFERS else chosen:
+    for names in chosen:
         changed = saved[names[0]].clone(memory_format=torch.contiguous_format)
-        flat = changed.view(-1)
-        places = torch.randint(flat.numel(), (_FEW,), generator=generator).to(flat.device)
-        flat[places] += 0.5 * flat[places].abs().max() + 0.1  # larger: who must be positive stays so
+        if _is_code(changed):
+            codes = turned(changed.view(torch.uint8) if changed.is_floating_point() else changed, "touched", seed)
+            if codes is None:
+                continue
+            changed = codes.view(changed.dtype)
+        else:
+            flat = changed.view(-1)
+            places = torch.randint(flat.numel(), (_FEW,), generator=generator).to(flat.device)
+            flat[places] += 0.5 * flat[places].abs().max() + 0.1  # larger: who must be positive stays so
         made |= dict.fromkeys(names, changed)
     return made
 
@@ -88,6 +132,15 @@ STATES = {
             "Right with the parameters and buffers it was built with, wrong after some changed in place: something made of them is kept.",
         )
         for which, name in enumerate(TOUCHED)
+    },
+    **{
+        name: ParameterState(
+            partial(_touched_alone, which),
+            "Right with the parameters and buffers it was built with, wrong after some changed in place and others did not: something made "
+            "of several is kept, and not all of them are looked at.",
+            after_a_run=True,
+        )
+        for which, name in enumerate(TOUCHED_ALONE)
     },
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
@@ -111,18 +164,26 @@ class ParameterStates:
     def __init__(self, reference: Reference, process: CandidateProcess, missing: tuple[str, ...]) -> None:
         self._reference, self._process, self._missing = reference, process, missing
         self._saved = {n: t.clone() for n, t in reference.state().items()}
+        self._run_changes: set[str] = set()
+        """Buffers that a run of the reference changed so far."""
 
-    def possible(self, state: str) -> bool:
-        """Whether both sides can have this state, under the names that both have, and it differs from the reference's own."""
+    def possible(self, state: str, wall_ms: float) -> bool:
+        """Whether both sides can have this state, under the names that both have, and it differs from the reference's own.
+
+        ``wall_ms``: what a run of the candidate took, since a slow one is tried in fewer states."""
         if state == REFERENCE:
             return True
         if STATES[state].all_names:
             return not self._missing
-        if state == AMPLIFIED:
-            return bool(self._shared(amplified(self._reference)))
-        if state == TOUCHED[_BUFFERS]:
-            return any(t.is_floating_point() for t in self._shared(self._reference.buffers()).values())
-        return bool(self._shared(self._saved))
+        if state not in (*TOUCHED, *TOUCHED_ALONE):
+            return bool(self._shared(self._saved))
+        alone = wall_ms <= _SLOW_MS
+        few = len(_groups(self._reference, self._shared(self._saved))) <= len(TOUCHED_ALONE)
+        wanted = alone if state in TOUCHED_ALONE else not (alone and few)
+        return wanted and bool(self._made(state, 0))
+
+    def _made(self, state: str, seed: int) -> State:
+        return self._shared(STATES[state].make(self._reference, self._shared(self._saved), seed))
 
     @contextlib.contextmanager
     def applied(self, state: str, seed: int) -> Iterator[None]:
@@ -133,7 +194,12 @@ class ParameterStates:
             return
         self._restore_buffers()  # runs change them
         self.restore()
-        other = self._shared(STATES[state].make(self._reference, self._saved, seed))
+        if STATES[state].after_a_run:
+            inputs = self._reference.inputs(seed)
+            self._process.run(inputs, seed)
+            self._reference.run(inputs, seed, refinable=False)  # as often: both may count their calls
+            self._put_back(self._shared({n: self._saved[n] for n in self._run_changes}))
+        other = self._made(state, seed)
         self._reference.load(other)
         self._process.load(other, self._reference.training)
         yield
@@ -146,7 +212,11 @@ class ParameterStates:
 
     def _restore_buffers(self) -> None:
         """Buffers change in training mode; every trial starts with those of the reference."""
-        buffers = {n: self._saved[n] for n in self._reference.buffers()}
+        now = self._reference.buffers()
+        self._run_changes |= {n for n, t in now.items() if not torch.equal(t, self._saved[n])}
+        self._put_back({n: self._saved[n] for n in now})
+
+    def _put_back(self, buffers: State) -> None:
         if buffers:
             self._reference.load(buffers)
             self._process.load(self._shared(buffers), self._reference.training)

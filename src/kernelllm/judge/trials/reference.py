@@ -20,7 +20,6 @@ from kernelllm.core.quiet import code_of_others
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.call_traces import CallTraces
-from kernelllm.judge.isolation.candidate_process import CandidateRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
@@ -127,6 +126,15 @@ class Reference:
         before = {n: t.clone() for n, t in self.buffers().items()}
         yield
         self.load(before)
+
+    @contextlib.contextmanager
+    def forward_alone(self) -> Iterator[None]:
+        """Inside it calls run no backward, nor do those of candidates that are built then."""
+        gradients, self.gradients = self.gradients, None
+        try:
+            yield
+        finally:
+            self.gradients = gradients
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers."""
@@ -239,15 +247,6 @@ class Reference:
     def watched_operators(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
         """The operators of a candidate's run, beside those of this reference's latest run."""
         return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
-
-    def watched_parts(self, where: str, run: CandidateRun) -> list[WatchedOperators]:
-        """:meth:`watched_operators` of the forward and of the backward, each by itself."""
-        whole = self.watched_operators("", run.ops, run.flops)
-        theirs = dict(self.forward_ops), {name: float(amount) for name, amount in self.forward_flops.items()}
-        forward = WatchedOperators(f"in the forward ({where})", run.forward_ops, run.forward_flops, *theirs, run.forward_launches)
-        ours = _less(whole.ops, run.forward_ops), _less(whole.flops, run.forward_flops)
-        rest = _less(whole.reference_ops, theirs[0]), _less(whole.reference_flops, theirs[1])
-        return [forward, WatchedOperators(f"in the backward ({where})", *ours, *rest, run.launches - run.forward_launches)]
 
     def random_state(self) -> tuple[Any, ...]:
         """The state of all generators of this process: equal before and after where no random numbers were drawn."""
@@ -383,10 +382,6 @@ class Reference:
         with own_generators(), torch.no_grad(), code_of_others(), contextlib.nullcontext() if plainly else in_range(self.device):
             seed_all(seed)
             yield
-
-
-def _less(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: amount - part.get(name, 0) for name, amount in whole.items() if amount > part.get(name, 0)}
 
 
 def prepare(

@@ -26,8 +26,8 @@ def result(
     reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None, *,
     any_numbers: bool = False,
 ) -> Any:  # fmt: skip
-    """What ``model`` gives. None where it raises, draws random numbers, or gives NaN or hardly anything but infinities, where not
-    ``any_numbers`` will do. Buffers stay what they are."""
+    """What ``model`` gives. None where it raises, draws random numbers that the reference does not draw in trials, or gives NaN or hardly
+    anything but infinities, where not ``any_numbers`` will do. Buffers stay what they are."""
     own = model is reference.model and not named and not any_numbers
     if not own and not survives(reference, inputs, whole_numbers=bool(named), model=model, named=named):
         return None
@@ -36,7 +36,7 @@ def result(
     with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
         drawn = reference.random_state()
         made = mapped(model(*mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
-        value = made if reference.random_state() == drawn else None
+        value = made if reference.draws or reference.random_state() == drawn else None
     with torch.no_grad():
         for name, tensor in model.named_buffers(remove_duplicate=False):
             if name in before and before[name].shape == tensor.shape:

@@ -25,7 +25,7 @@ from kernelllm.judge.trials.input_distribution import (
     STEPS,
     TOUCHED,
 )
-from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE
+from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
 from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
@@ -95,6 +95,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
             yield PlannedTrial(distribution, only_if_fast=True)
             if state:  # right after a run in the state that is changed
                 yield PlannedTrial("normal", state, only_if_fast=True)
+        yield from (PlannedTrial("normal", state, only_if_fast=True) for state in TOUCHED_ALONE)
         yield from (PlannedTrial(kind, only_if_fast=True) for kind in _ONCE)
 
 

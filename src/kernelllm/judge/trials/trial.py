@@ -27,6 +27,7 @@ from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds
+from kernelllm.judge.trials.watched_parts import watched_parts
 
 _DIGEST_LIMIT = 2**26
 _SAMPLE = 2**24
@@ -257,7 +258,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
     if run is not None and reference.gradients:  # neither may be left to torch
-        evidence.watched += reference.watched_parts(size.label, run)
+        evidence.watched += watched_parts(reference, size.label, run)
         evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:
         evidence.watched.append(reference.watched_operators(f"(sizes: {size.label})", run.ops, run.flops))

@@ -32,6 +32,8 @@ def circumstances(command: p.RunOnce, inputs: Any) -> Iterator[None]:
 
 def last_call(model: Callable[..., Any], inputs: Any, command: p.RunOnce) -> Any:
     """What the last of the calls returns."""
+    given = len(inputs) - len(command.by_name)
+    named = command.named | dict(zip(command.by_name, inputs[given:], strict=True))
     for _ in range(command.times - 1):
-        model(*inputs, **command.named)
-    return model(*inputs, **command.named)
+        model(*inputs[:given], **named)
+    return model(*inputs[:given], **named)

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import torch
-from torch.nn.parameter import is_lazy
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.collector import collect_if_grown
@@ -30,7 +29,7 @@ from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, plain, values, wire
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.worker import devices, failures
+from kernelllm.judge.worker import devices, failures, model_state
 from kernelllm.judge.worker.circumstances import circumstances, last_call
 from kernelllm.judge.worker.fences import Fences
 from kernelllm.judge.worker.recorder import Recorder
@@ -72,23 +71,20 @@ class Session:
 
     def __init__(self, sock: socket.socket, folder: str, mode: Mode, target: str, backend: Backend) -> None:
         self._sock = sock
-        self._command = 0
-        """The one that is being done, 0 between commands."""
+        self._command = 0  # the one that is being done, 0 between commands
         self.path = str(Path(folder) / f"{devices.CANDIDATE}{backend.suffix}")
         self.mode, self.target, self.backend = mode, target, backend
         self.module: ModuleType | None = None
         self.model: Any = None
-        self.called: Any = None
-        """What is called in a run: the model, with its backward where that is wanted."""
+        self.called: Any = None  # in a run: the model, with its backward where that is wanted
+        self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
         self.recorder.listen(packages_of(backend))
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
-        self._held: tuple[Any, list[torch.Tensor]] = (None, [])
-        """Outputs of an earlier run that are read again later."""
-        self._given: tuple[Any, Any] = (None, None)
-        """What identifies the inputs of the last run, and the inputs."""
+        self._held: tuple[Any, list[torch.Tensor]] = (None, [])  # of an earlier run, to be read again later
+        self._given: tuple[Any, Any] = (None, None)  # what identifies the inputs of the last run, and the inputs
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
         self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()
         """Inputs that the last run wrote into, and what it left behind."""
@@ -185,6 +181,7 @@ class Session:
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
+        self._stays = (self.model, self.called) if command.beside else (None, None)
         if sum(tensor.nbytes for tensor, _ in plain.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
@@ -194,7 +191,7 @@ class Session:
         if not callable(self.model):
             raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
         self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
-        return p.Constructed(command.id, self._state_entries(), bool(getattr(self.model, "training", True)))
+        return p.Constructed(command.id, model_state.entries(self.model), bool(getattr(self.model, "training", True)))
 
     @staticmethod
     def _built(kind: Any, args: list[Any], kwargs: dict[str, Any], command: p.Construct) -> Any:
@@ -205,25 +202,12 @@ class Session:
         seed_all(command.seed)
         return kind(*args, **kwargs)
 
-    def _state_entries(self) -> tuple[p.StateEntry, ...]:
-        entries = [
-            p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer)
-            for name, (t, is_buffer) in plain.named_state(self.model).items()
-            if not is_lazy(t)
-        ]
-        return tuple(entries[: p.MAX_TENSORS])
-
     def load_state(self, command: p.LoadState) -> p.Reply:
         """Copy the given values into parameters and buffers, and set the mode."""
-        if command.dtype and isinstance(self.model, torch.nn.Module):
-            self.model.to(values.dtype(command.dtype))
-        mine = plain.named_state(self.model)
+        if command.swap:
+            (self.model, self.called), self._stays = self._stays, (self.model, self.called)
         self._loaded.update(command.names)
-        with torch.no_grad():
-            for name, value in zip(command.names, self.decode(command.values), strict=True):
-                mine[name][0].copy_(value)
-        if isinstance(self.model, torch.nn.Module) and self.model.training != command.training:
-            self.model.train(command.training)  # only then: who is told at each load could prepare for it
+        model_state.load(self.model, command, self.decode(command.values))
         return p.Done(command.id)
 
     def _inputs(self, command: p.RunOnce) -> Any:
@@ -246,14 +230,14 @@ class Session:
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs, called = list[torch.Tensor](), self.model if command.named else self.called
+        outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
         self.launches.suppress(command.suppress)
         self._forward_part = {}, {}, 0
         if isinstance(self.called, Differentiated):
-            self.called.layouts, self.called.frozen = True, command.frozen
+            self.called.layouts, self.called.frozen, self.called.order = True, command.frozen, command.backward
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
         noise = functools.partial(devices.fill_noise, other=command.other_noise) if suppressed else None

@@ -1,0 +1,123 @@
+"""A candidate whose gradients are judged, used otherwise than in trials: gradients of a part, none, of several calls at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import Status
+from kernelllm.judge.gradient_outputs import GRADIENT, IN_TURN, OUTPUT, TWICE
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials.failed_runs import failures_logged
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.other_uses import NAME, OtherUses, decide, restore
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import is_wrong
+from kernelllm.problems.nested import mapped
+
+_MOST = 3
+"""Tensors that have their gradients asked for each by itself."""
+
+
+def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int) -> OtherUses:
+    """Raises CandidateFailure where the candidate is silently different."""
+    uses, inputs = OtherUses(), reference.inputs(seed)
+    missing = build(process, reference)
+    state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
+    process.load(state, reference.training)
+    whole = process.run(inputs, seed).value
+    _try_frozen(uses, process, reference, state, inputs, seed, whole)
+    if reference.draws:
+        return uses
+    restore(process, reference, state)
+    _try_in_turn(uses, process, reference, state, seed)
+    restore(process, reference, state)
+    _try_twice(uses, process, reference, state, inputs, seed, whole)
+    with reference.forward_alone():
+        build(process, reference)
+        _try_disabled(uses, process, inputs, seed, whole)
+    return uses
+
+
+def _try_disabled(uses: OtherUses, process: CandidateProcess, inputs: list[Any], seed: int, whole: Any) -> None:
+    """Below ``torch.no_grad()``, as a trained model is called."""
+    what = "where gradients are disabled"
+
+    def run() -> Any:
+        try:
+            return process.run(inputs, seed).value
+        except CandidateFailure as failure:
+            uses.warnings += [] if failure.refused else [f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}"]
+            raise
+
+    decide(uses, what, whole[OUTPUT], run)
+
+
+def _try_frozen(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    whole: Any,
+) -> None:  # fmt: skip
+    """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
+    the rest."""
+    names = [key.removeprefix(GRADIENT) for key, value in whole.items() if key.startswith(GRADIENT) and value is not None]
+    weights = [name for name in names if name in dict(reference.model.named_parameters())]
+    parts = [weights, [name for name in names if name not in weights]]
+    for part in parts if all(parts) else [[name] for name in names[:_MOST] if len(names) > 1]:
+        frozen = tuple(name for name in names if name not in part)
+        what = f"where no gradient of {', '.join(frozen[:4])}{', ...' if len(frozen) > 4 else ''} is asked for"
+        try:
+            made = process.run(inputs, seed, frozen=frozen).value
+        except CandidateFailure as failure:
+            uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
+            restore(process, reference, state)
+            continue
+        bad = [name for name in part if made[GRADIENT + name] is None or is_wrong(made[GRADIENT + name], whole[GRADIENT + name])]
+        if bad and not reference.draws:
+            text = f"The gradient of {bad[0]} is wrong {what}: look at ctx.needs_input_grad."
+            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _try_in_turn(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], seed: int
+) -> None:
+    """Two forwards, then their backwards: what the second forward keeps must not be what the first one's backward reads."""
+    first, second = reference.inputs(seed), reference.inputs(seed + 1)
+    both = [_of_reference(reference, inputs, seed) for inputs in (first, second)]
+    if None in both or is_wrong(_of_reference(reference, [*first, *second], seed, IN_TURN), both):
+        return
+    own = []
+    for inputs in (first, second):
+        own.append(process.run(inputs, seed).value)
+        restore(process, reference, state)
+    what = "where a second forward comes between a forward and its backward"
+    decide(uses, what, own, lambda: process.run([*first, *second], seed, backward=IN_TURN).value)
+
+
+def _try_twice(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    whole: Any,
+) -> None:  # fmt: skip
+    """Tell where a second backward on the same graph gives other gradients than the first."""
+    if _of_reference(reference, inputs, seed, TWICE) is None:
+        return
+    what = "in a second backward on the same graph (retain_graph=True)"
+    try:
+        made = process.run(inputs, seed, backward=TWICE).value
+    except CandidateFailure as failure:
+        uses.note(failure, what)
+        restore(process, reference, state)
+        return
+    if is_wrong(made, whole):
+        uses.warnings.append(f"Gradients are other ones {what}: the backward overwrites what it needs, and nothing is said.")
+
+
+def _of_reference(reference: Reference, inputs: list[Any], seed: int, order: str = "") -> Any:
+    """What it gives with that order of forwards and backwards, None where that fails."""
+    with failures_logged("an order of backwards is not tried"), reference.buffers_restored(), reference.calling(seed):
+        called = reference.called(reference.model)
+        called.order = order
+        return called(*mapped(inputs, torch.Tensor.clone))
+    return None

@@ -1,0 +1,58 @@
+"""The reference's ``state_dict`` loaded as users load it, strictly and by the model's own method; and tensors that have several names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from kernelllm.core.types import Finding, Severity, Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.other_states import other_state
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import is_wrong
+from kernelllm.judge.trials.schedule import INIT_SEED
+
+NAME = "state_dict"
+
+
+def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Warnings. Raises CandidateFailure where the model takes a state, and computes with another one."""
+    missing = build(process, reference)
+    built = process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients)
+    saved = {name: tensor.clone() for name, tensor in reference.state().items()}
+    kept = reference.model.state_dict()
+    if missing or not built.state or not kept.keys() <= saved.keys():  # a state of the reference's own kind
+        return []
+    process.load(saved, reference.training)
+    warnings = list(_shared_otherwise(reference.model, built))
+    other = {name: tensor for name, tensor in other_state(reference, seed).items() if name in kept}
+    inputs, written = reference.inputs(seed), {**saved, **other}
+    process.load(written, reference.training)
+    own = process.run(inputs, seed).value
+    process.load(saved, reference.training)
+    try:
+        process.load(other, reference.training, by_itself=True)
+    except CandidateFailure as failure:
+        said = re.sub(r"\s+", " ", failure.message.partition("\nTraceback")[0].removeprefix("The candidate raised "))
+        warnings.append(f"ModelNew does not load the reference's state_dict as it is (strict=True): {said[:240]}")
+    else:
+        if not reference.draws and is_wrong(process.run(inputs, seed).value, own):
+            text = "Right with parameters that were written into its tensors, wrong after ModelNew.load_state_dict() loaded them."
+            raise CandidateFailure(Status.INCORRECT, f"{text} Leave that method as torch.nn.Module has it.", check="silently_different")
+    return [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
+
+
+def _shared_otherwise(model: torch.nn.Module, built: p.Constructed) -> Iterator[str]:
+    """Names that are one tensor in the reference, and several in the candidate."""
+    mine: Mapping[str, str] = {entry.name: entry.shares for entry in built.state}
+    groups: dict[int, list[str]] = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(tensor), []).append(name)
+    for names in groups.values():
+        if len({mine[name] for name in names if name in mine}) > 1:
+            yield f"{' and '.join(names[:4])} are one parameter of the reference, and several of ModelNew: training changes one alone."

@@ -1,0 +1,52 @@
+"""Two models with different parameters, as a user has several layers of one kind: what one keeps must not reach the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.other_states import State, computable, other_state
+from kernelllm.judge.trials.other_uses import NAME
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.schedule import INIT_SEED
+
+_RULES = Rules(tolerance=1e-2, precise=False)
+
+
+def try_two_models(process: CandidateProcess, reference: Reference, seed: int) -> None:
+    """Both get as many writes to their parameters, and are called in turn. Raises CandidateFailure where one is wrong."""
+    saved = {name: tensor.clone() for name, tensor in reference.state().items()}
+    other = other_state(reference, seed)
+    same = all(torch.equal(computable(other[name]), computable(tensor)) for name, tensor in saved.items())
+    if same or reference.draws or reference.heavy or build(process, reference):
+        return
+    inputs, buffers = reference.inputs(seed), {name: saved[name] for name in reference.buffers()}
+    own = process.run(inputs, seed).value
+    process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients, there=process.device != "cpu", beside=True)
+    process.load(other, reference.training)
+    second = process.run(inputs, seed).value
+    process.load(buffers, reference.training, swap=True)  # runs change them
+    first = process.run(inputs, seed).value
+    if not _right(reference, saved, saved, seed, own):
+        return  # rounding decides, say: it says nothing of two
+    for which, state, value in (("second", other, second), ("first", saved, first)):
+        if not _right(reference, state, saved, seed, value):
+            text = f"Silently different where two models with different parameters are used: the result of the {which} is wrong."
+            text += " Keep what is made of parameters in the model that they are of."
+            raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _right(reference: Reference, state: State, saved: State, seed: int, value: Any) -> bool:
+    reference.load(state)
+    try:
+        run = reference.run(reference.inputs(seed), seed)
+        undecided = not run.finite or bool(run.error)
+        return undecided or run.compared(value, _RULES).ok or run.by_rounding(value, _RULES)
+    finally:
+        reference.load(saved)

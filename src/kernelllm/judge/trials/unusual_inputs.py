@@ -1,0 +1,63 @@
+"""Inputs without a constraint that all have which a problem draws. What is wrong there is told: the candidate is right for the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.input_distribution import WHICH_WINS
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.survivable import INDEXING, survives
+from kernelllm.problems.broken_constraints import LARGE, SENTINEL, TWICE, WHERE, without
+from kernelllm.problems.nested import mapped
+
+NAME = "inputs_as_drawn"
+_RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
+_SIZES = (*INDEXING, "repeat_interleave", "bincount", "_local_scalar_dense", "histc", "triu_indices", "put")
+"""Parts of the names of operators to which a large number is a position, or an amount of memory."""
+
+
+def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Warnings, and as information what the candidate refuses."""
+    if reference.draws or reference.heavy:
+        return []
+    warnings, limits = list[str](), list[str]()
+    build(process, reference)
+    for kind, inputs in _drawn(reference, seed):
+        with reference.buffers_restored():
+            run = reference.run(mapped(inputs, torch.Tensor.clone), seed)
+            if run.error or not run.finite or run.mutated_inputs:
+                continue
+            try:
+                value = process.run(inputs, seed).value
+            except CandidateFailure as failure:
+                said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
+                told, text = (limits, f"It refuses inputs {WHERE[kind]}: {said}")
+                if not failure.refused:
+                    told, text = warnings, f"Right for inputs as the problem draws them; it fails {WHERE[kind]}: {said}"
+                told.append(text)
+            else:
+                wrong = not run.compared(value, _RULES).ok and not run.unstable and not run.by_rounding(value, _RULES)
+                warnings += [f"Right for inputs as the problem draws them; wrong {WHERE[kind]}."] if wrong else []
+        if process.lost or reference.buffers():  # which runs change
+            build(process, reference)
+    found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
+    return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in limits]
+
+
+def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]]:
+    """Each kind, with inputs that the reference survives, and for which it alone says what is right."""
+    for kind in WHERE:
+        made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
+        if made is None or (kind == LARGE and any(part in name for name in reference.ops for part in _SIZES)):
+            continue
+        if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
+            continue
+        if survives(reference, made, whole_numbers=kind in (LARGE, SENTINEL, TWICE)):
+            yield kind, made

@@ -1,0 +1,37 @@
+"""Parameters and buffers of a candidate: which there are, and how they are loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from kernelllm.judge.transport import plain, values
+from kernelllm.judge.transport import protocol as p
+
+
+def entries(model: Any) -> tuple[p.StateEntry, ...]:
+    """What lies in the modules, whatever their own methods say of it."""
+    found, first = plain.named_state(model), dict[int, str]()
+    known = [
+        p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer, first.setdefault(id(t), name))
+        for name, (t, is_buffer) in found.items()
+        if not is_lazy(t)
+    ]
+    return tuple(known[: p.MAX_TENSORS])
+
+
+def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
+    """Copy the values into the tensors, or have the model load them, as the command says."""
+    if command.dtype and isinstance(model, torch.nn.Module):
+        model.to(values.dtype(command.dtype))
+    if command.by_itself:
+        model.load_state_dict(dict(zip(command.names, tensors, strict=True)), strict=True)
+    else:
+        mine = plain.named_state(model)
+        with torch.no_grad():
+            for name, value in zip(command.names, tensors, strict=True):
+                mine[name][0].copy_(value)
+    if isinstance(model, torch.nn.Module) and model.training != command.training:
+        model.train(command.training)  # only then: who is told at each load could prepare for it

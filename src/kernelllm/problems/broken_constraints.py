@@ -1,0 +1,136 @@
+"""Inputs of a problem without one of the constraints that all it draws have: unsorted rows, rows of other lengths, numbers that come twice.
+
+A user may have such inputs. A candidate that is wrong on them may be right for the problem all the same, so this is told, and no more.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernelllm.core.text import syntax_tree
+from kernelllm.problems.inputs import holds_labels, in_order, of_length_one
+from kernelllm.problems.nested import mapped, tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    _Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor | None]
+
+UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "sentinel"
+WHERE = {
+    UNSORTED: "where rows are not sorted",
+    LENGTHS: "where rows are not of length one",
+    FRACTIONS: "where numbers are not whole",
+    TWICE: "where whole numbers come twice in a row",
+    LARGE: "where whole numbers are up to a million",
+    SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
+}
+"""Each kind, as a reader is told of it."""
+_MILLION = 2**20
+_FEW = 3
+"""Of so many different numbers or more, which are whole, it is no mask and no sign."""
+_SHARE = 1 / 4
+_MEANING = ("ignore", "pad")
+"""Parts of the names of arguments that give a whole number a meaning of its own."""
+
+
+def without(first: list[Any], second: list[Any], kind: str, seed: int, source: str) -> list[Any] | None:
+    """``first`` with each of its inputs that has the constraint without it; None where none has. ``second``: another draw, since whole
+    numbers that are always the same are none of this."""
+    import torch
+
+    draw = torch.Generator().manual_seed(seed)
+    others = {id(x): y for x, y in zip(tensors(first), tensors(second), strict=False)}
+    change = _CHANGES.get(kind) or partial(_with_sentinel, found=sentinels(source))
+    made: dict[int, torch.Tensor | None] = {}
+
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        if id(x) not in made:
+            other = others.get(id(x))
+            varies = other is not None and other.shape == x.shape and x.numel() > 1 and not x.is_complex() and not x.equal(other)
+            made[id(x)] = change(x.detach(), draw) if varies else None
+        new = made[id(x)]
+        return x if new is None else torch.empty_like(x).copy_(new)
+
+    values: list[Any] = mapped(first, changed)
+    return values if any(new is not None for new in made.values()) else None
+
+
+def sentinels(source: str) -> tuple[int, ...]:
+    """Whole numbers below zero that a program compares something with, or gives to an argument such as ``ignore_index``."""
+    found: dict[int, None] = {}
+    for node in ast.walk(syntax_tree(source)):
+        values: list[ast.expr] = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        if isinstance(node, ast.keyword) and any(part in (node.arg or "") for part in _MEANING):
+            values = [node.value]
+        for value in values:
+            match value:
+                case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
+                    found[-number] = None
+    return tuple(found)
+
+
+def _unsorted(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    return x[..., torch.randperm(x.shape[-1], generator=draw).to(x.device)] if x.is_floating_point() and in_order(x) else None
+
+
+def _of_other_lengths(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not x.is_floating_point() or x.element_size() < 2 or not of_length_one(x):
+        return None
+    return x * (0.5 + 2 * torch.rand((*x.shape[:-1], 1), generator=draw)).to(x.device, x.dtype)
+
+
+def _fractions(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not x.is_floating_point() or x.element_size() < 2 or not holds_labels(x) or len(x.unique()) < _FEW:
+        return None
+    low, high = (float(t) for t in x.aminmax())
+    return (x + torch.rand(x.shape, generator=draw).to(x.device, x.dtype)).clamp(low, high)
+
+
+def _twice(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not _whole(x) or x.dim() == 0 or x.shape[-1] <= _FEW:
+        return None
+    rows = x.sort(dim=-1).values
+    if not bool((rows[..., 1:] != rows[..., :-1]).all()) or in_order(x):
+        return None
+    return x[..., torch.randint(x.shape[-1], (x.shape[-1],), generator=draw).to(x.device)]
+
+
+def _large(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not _whole(x) or x.element_size() < 4 or (x.dim() and in_order(x)):
+        return None
+    low = -_MILLION if bool((x < 0).any()) else 0
+    return torch.randint(low, _MILLION, x.shape, generator=draw).to(x.device, x.dtype)
+
+
+def _with_sentinel(x: torch.Tensor, draw: torch.Generator, found: tuple[int, ...]) -> torch.Tensor | None:
+    import torch
+
+    if not found or not _whole(x) or x.dtype is torch.uint8 or (x.dim() and in_order(x)):
+        return None
+    chosen = torch.tensor(found, dtype=x.dtype)[torch.randint(len(found), x.shape, generator=draw)].to(x.device)
+    return torch.where((torch.rand(x.shape, generator=draw) < _SHARE).to(x.device), chosen, x)
+
+
+def _whole(x: torch.Tensor) -> bool:
+    import torch
+
+    return not x.is_floating_point() and x.dtype is not torch.bool
+
+
+_CHANGES: dict[str, _Change] = {
+    UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
+}  # fmt: skip

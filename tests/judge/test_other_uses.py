@@ -1,0 +1,68 @@
+"""A candidate used otherwise than its problem does: what a verdict says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judge.problems import candidate, elementwise, problem
+
+from kernelllm.core.types import Candidate, Problem, Status
+from kernelllm.judge import Judge, JudgeSettings
+
+CHEATS = Path(__file__).parent.parent / "cheats"
+
+
+@pytest.mark.parametrize(("name", "told"), [("honest_leaky", False), ("honest_overwrites", True)])
+def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> None:
+    leaky = Problem(name="leaky", source=(CHEATS / "problems" / "leaky.py").read_text())
+    one = Candidate(source=(CHEATS / "gradients" / f"{name}.py").read_text())
+    with Judge(JudgeSettings(device="cpu", time_limit_s=20, backward=True, sizes=1, cache=False)) as judge:
+        verdict = judge.judge(leaky, one)
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("second backward" in f.message for f in verdict.findings) is told
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = self.a", ""),
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = self.a; self.register_buffer('own', torch.ones(3), persistent=False)", ""),
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = nn.Parameter(torch.ones(70))", "one parameter of the reference, and several"),
+        ("self.a = nn.Parameter(torch.ones(70)); self.b = self.a; self.more = nn.Parameter(torch.ones(3))", "strict=True"),
+    ],
+    ids=["same", "not kept", "untied", "more names"],
+)
+def test_a_state_that_is_otherwise_named_or_shared_is_told(warm: Judge, init: str, told: str) -> None:
+    tied = problem("x * self.a * self.b", "[torch.randn(9, 70)]", init="self.a = nn.Parameter(torch.ones(70)); self.b = self.a")
+    kernels = elementwise("v * tl.load(a + offs % 70, mask) * tl.load(b + offs % 70, mask)").source.partition("class ModelNew")[0]
+    kernels = kernels.replace("(x_ptr, y_ptr, n", "(x_ptr, a, b, y_ptr, n").partition("import triton.language as tl\n")[2]
+    forward = """        y = torch.empty_like(x)
+        unary_kernel[(triton.cdiv(x.numel(), 256),)](x, self.a, self.b, y, x.numel(), BLOCK=256)
+        return y"""
+    verdict = warm.judge(tied, candidate(kernels, forward, init=init))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "state_dict"]
+    assert len(warnings) == bool(told)
+    assert all(told in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [("first, last = tl.min(v), tl.max(v)", False), ("first, last = tl.load(at), tl.load(at + width - 1)", True)],
+)
+def test_what_is_right_for_sorted_rows_alone_is_told(warm: Judge, ends: str, told: bool) -> None:
+    kernel = f"""
+@triton.jit
+def range_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    at = x_ptr + tl.program_id(0) * width
+    v = tl.load(at + tl.arange(0, BLOCK) % width)
+    {ends}
+    tl.store(y_ptr + tl.program_id(0), last - first)
+"""
+    forward = """        x, y = x.contiguous(), x.new_empty(x.shape[0])
+        range_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y"""
+    verdict = warm.judge(problem("x.amax(-1) - x.amin(-1)", "[torch.rand(9, 70).sort(-1).values]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert ("inputs_as_drawn" in verdict.message) is told

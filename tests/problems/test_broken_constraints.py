@@ -1,0 +1,42 @@
+"""Inputs without a constraint that all have which a problem draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelllm.problems.broken_constraints import FRACTIONS, LARGE, LENGTHS, SENTINEL, TWICE, UNSORTED, WHERE, sentinels, without
+
+SOURCE = "F.cross_entropy(x, t, ignore_index=-100) * (t != -7) * x.sum(-1)"
+DRAWS: dict[str, Callable[[], torch.Tensor]] = {
+    UNSORTED: lambda: torch.rand(8, 32).sort(-1).values,
+    LENGTHS: lambda: torch.nn.functional.normalize(torch.randn(8, 32), dim=-1),
+    FRACTIONS: lambda: torch.randint(0, 9, (8, 32)).float(),
+    TWICE: lambda: torch.randperm(32),
+    LARGE: lambda: torch.randint(0, 9, (8, 32)),
+    SENTINEL: lambda: torch.randint(0, 9, (8, 32)),
+}
+
+
+@pytest.mark.parametrize("kind", WHERE)
+def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
+    first, second, free = DRAWS[kind](), DRAWS[kind](), torch.randn(8, 32)
+    made = without([first, free], [second, torch.randn(8, 32)], kind, 3, SOURCE)
+    assert made is not None
+    assert not torch.equal(made[0], first)
+    assert made[0].dtype is first.dtype
+    assert torch.equal(made[1], free)
+    assert without([first], [first], kind, 3, SOURCE) is None  # what never varies is none of this
+    assert without([free], [torch.randn(8, 32)], kind, 3, SOURCE) is None
+
+
+def test_masks_signs_and_offsets_stay() -> None:
+    offsets, mask = torch.arange(32), torch.randint(0, 2, (8, 32)).float()
+    for kind in WHERE:
+        assert without([offsets, mask], [offsets + 1, 1 - mask], kind, 3, SOURCE) is None
+
+
+def test_numbers_with_a_meaning_are_those_compared_with_or_ignored() -> None:
+    assert set(sentinels(SOURCE)) == {-100, -7}
