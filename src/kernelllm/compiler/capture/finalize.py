@@ -82,6 +82,7 @@ def to_captured(
     output, classes = results.written(*out_spec, plain=options.short)
     decided = [*(env.replace(c) for c in map(size_conditions.needed, env.guards) if c is not None), *merged]
     sizes = sizes_of(built, leaves, _with_compared(built, leaves, roots, decided)) + computed
+    known = {s.symbol for s in sizes}
     return Captured(
         problem=built.problem,
         graph=graph,
@@ -98,7 +99,7 @@ def to_captured(
         symbolic=symbolic,
         counted=bool(unknown or given - derived_sizes.hints(env).keys()),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
-        guards=size_conditions.written(env, decided, {s.symbol for s in sizes}),
+        guards=size_conditions.written(env, decided, known) + size_conditions.of_slices(env, graph, known),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
         constructor=arguments_described(built, env),
         plain_inputs={name: described(value, env) for name, value in plain_inputs(built)},

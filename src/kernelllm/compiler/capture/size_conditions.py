@@ -47,6 +47,19 @@ def needed(guard: Any) -> sympy.Basic | None:
     return weak(*condition.args) if weak else condition
 
 
+def of_slices(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
+    """That tensors are as long as what is cut off their start: of none, torch's slice has no element, and a size less one would be -1."""
+    meaning = {symbol: expression for expression, symbol in derived_sizes.table(env).items() if str(symbol) not in known}
+    found: dict[Condition, None] = {}
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.slice.Tensor):
+        size = node.meta["val"].shape[node.args[1] if len(node.args) > 1 else 0]
+        number, rest = size.node.expr.as_coeff_Add() if isinstance(size, torch.SymInt) else (sympy.Integer(0), None)
+        whole = _expanded(env.replace(rest), meaning) if rest is not None and number.is_negative and rest.is_Symbol else None
+        if whole is not None and {str(s) for s in whole.free_symbols} <= set(known):
+            found[size_text(whole), ">=", str(-number)] = None
+    return tuple(found)
+
+
 def solved(env: ShapeEnv, known: Collection[sympy.Symbol]) -> dict[sympy.Expr, sympy.Expr]:
     """Symbols that are in a computed size alone, which has since been found to be that symbol and a number: they follow from it."""
     found: dict[sympy.Expr, sympy.Expr] = {}
