@@ -43,6 +43,22 @@ def words_are_lane_by_lane_on_blocks_and_pythons_on_constants() -> None:
 
 
 @triton.jit
+def bfloat16_sums_kernel(into, places, values, found, n):
+    i = tl.arange(0, 8)
+    before = tl.atomic_add(into + tl.load(places + i), tl.load(values + i), i < n, sem="relaxed")
+    tl.store(found + i, before, i < n)
+
+
+@case
+def atomic_sums_of_bfloat16_are_rounded_one_by_one() -> None:
+    into, found = torch.tensor([256.0, 0.0, 3.0]).bfloat16(), torch.zeros(8).bfloat16()
+    values = torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25, 1.0, 9.0, 9.0]).bfloat16()
+    bfloat16_sums_kernel[(1,)](into, torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]), values, found, 6)
+    assert into.tolist() == [256.0, 0.75, 4.0]  # 257 is no bfloat16
+    assert found[:6].tolist() == [256.0, 256.0, 256.0, 0.0, 0.5, 3.0]
+
+
+@triton.jit
 def scalar_words_kernel(out, n, flag):
     p = tl.program_id(0)
     inside = p > 1 and p < n

@@ -19,6 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.triton.emulator import (
+    bfloat16,
     claims,
     compiled_syntax,
     functions,
@@ -30,6 +31,7 @@ from kernelllm.backends.triton.emulator import (
     scalar_arguments,
     tf32,
 )
+from kernelllm.backends.triton.emulator.bfloat16 import bf16_to_f32, f32_to_bf16
 
 BF16 = tl.bfloat16
 _FLOAT_OPS = (
@@ -41,19 +43,6 @@ _FLOAT_OPS = (
 )  # fmt: skip
 _USUAL = ("sum", "max", "min", "zeros", "cdiv", "sigmoid")
 """Jitted functions of the language that many kernels call."""
-
-
-def bf16_to_f32(data: Any) -> Any:
-    """uint16 bits to float32."""
-    return (data.astype(np.uint32) << 16).view(np.float32)
-
-
-def f32_to_bf16(data: Any) -> Any:
-    """float32 to uint16 bits, rounding to nearest even; NaN stays NaN."""
-    bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
-    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    rounded = rounded.reshape(np.shape(data))  # a scalar came back as an array of one
-    return np.where(np.isnan(data), np.uint16(0x7FC0), rounded)
 
 
 def to_tf32(data: Any) -> Any:
@@ -85,6 +74,7 @@ def install() -> None:
     builder.create_print = lambda *args: None
     builder.create_assert = _device_assert
     lockstep.join(builder)
+    bfloat16.install(builder)
     memory.install(builder)
     libdevice.install()
     reductions.install()
