@@ -48,7 +48,7 @@ def reader(text: str, pointer: str, shape: Shape) -> Reader | None:
     """None for a kernel that does not read each result once, in the place that the others have beside it."""
     function = next(s for s in syntax_tree(text).body if isinstance(s, ast.FunctionDef))
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    plain = all(isinstance(s, ast.Assign | ast.AnnAssign | ast.Expr) for s in body)
+    plain = all(isinstance(s, ast.Assign | ast.AnnAssign) or _is_store(s) for s in body)
     if not plain or _OWN & {*all_reads(body), *(a.arg for a in function.args.args)}:
         return None
     loads = [s for s in body if isinstance(s, ast.Assign) and f"tl.load({pointer} + " in ast.unparse(s)]
@@ -58,6 +58,14 @@ def reader(text: str, pointer: str, shape: Shape) -> Reader | None:
         return None
     found = Reader(function, pointer, loads[0])
     return found if _tiled(found, body, shape) else None
+
+
+def _is_store(statement: ast.stmt) -> bool:
+    """``tl.store(place, value)``, under a mask or not."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=function, args=[_, _] | [_, _, _], keywords=[])):
+            return ast.unparse(function) == "tl.store"
+    return False
 
 
 def _is_load(value: ast.expr, pointer: str) -> bool:
@@ -152,7 +160,7 @@ class _Placed(ast.NodeTransformer):
 def _of_pixels(statement: ast.stmt) -> ast.stmt:
     """A store, of pixels that there are."""
     match statement:
-        case ast.Expr(value=ast.Call(args=[place, value, *mask], keywords=[]) as call) if ast.unparse(call.func) == "tl.store":
+        case ast.Expr(value=ast.Call(args=[place, value, *mask])):
             there = f"({ast.unparse(mask[0])}) & there[:, None]" if mask else "there[:, None]"
             return syntax_tree(f"tl.store({ast.unparse(place)}, {ast.unparse(value)}, {there})").body[0]
     return statement
