@@ -203,10 +203,12 @@ class Reference:
         if refinable:
             affordable = self._affordable(tensors, first)
             self._make_refinable(outcome, private, seed, before, affordable)
-            if self.gradients is None and private is not inputs and (written := comparable(tensors, mutated)):
+            given = values.flatten(private)
+            once = len(given) == len(tensors)  # a tensor that is passed twice would count as two in the copies
+            if self.gradients is None and private is not inputs and once and (written := comparable(tensors, mutated)):
                 other = copy.copy(self)
                 other._gives_inputs, other._other_buffers = written, OtherBuffers()
-                now, given = [tensors[i] for i in written], values.flatten(private)
+                now = [tensors[i] for i in written]
                 outcome.inputs = ReferenceRun(Expected(now), finite(now), before=before)
                 outcome.inputs_before = {i: given[i] for i in written}
                 other._make_refinable(outcome.inputs, private, seed, before, affordable)
