@@ -283,4 +283,4 @@ def _of_many_taps(shape: Shape) -> list[str]:
     return [*found, "first[:, None] + at[None, :]", inside]
 
 
-__all__ = ["Reader", "Shape", "reader", "text"]
+__all__ = ["Reader", "reader", "text"]

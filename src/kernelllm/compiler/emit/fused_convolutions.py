@@ -93,13 +93,12 @@ class _FusedConvolution:
         self.reader = convolution_kernel.reader(kernel.text, kernel.names[self.parameter], self.shape)
         if self.reader is None or (self.reader.whole_rows and self.shape.out_channels > _WIDEST):
             return False
-        if self.shape.transposed and not self.reader.whole_rows and not self.reader.alike:  # pixels of a phase lie apart
-            self.shape = replace(self.shape, paired=True)
-            if self.shape.stride[-1] != 2:
-                return False
-        if self.shape.products > _MOST and _steps(kernel.text) > self._cheap(self.shape):
+        apart = self.shape.transposed and not self.reader.whole_rows and not self.reader.alike  # pixels of a phase are stored so
+        costly = self.shape.products > _MOST and _steps(kernel.text) > self._cheap(self.shape)
+        if costly or not self._block_n() or (apart and self.shape.stride[-1] != 2):
             return False
-        return bool(self._block_n())
+        self.shape = replace(self.shape, paired=apart)
+        return True
 
     def _cheap(self, shape: Shape) -> int:
         most = _CHEAP if shape.products > _MOST_BEFORE_CHEAP // 2 else 2 * _CHEAP
