@@ -50,7 +50,7 @@ PLAIN = """
 class Model(nn.Module):
     def forward(self, x, index):
         return FOLLOWS
-rows, size = 2, 6144
+rows, size = 1, 8192
 def get_inputs(): return [torch.rand(rows, size), torch.randint(0, size, (rows, size))]
 """
 FORMS = {
@@ -76,7 +76,7 @@ def test_forms_of_known_sizes(name: str, hybrid: Judge) -> None:
 
 def test_how_inputs_are_made_does_not_bound_sizes(hybrid: Judge) -> None:
     """``mask[:, -20:] = 0`` is about the inputs that the problem draws."""
-    text = PLAIN.replace("FOLLOWS", "x.cumsum(1) + index[:, -5:].sum(1, keepdim=True)").replace("2, 6144", "4, 64")
+    text = PLAIN.replace("FOLLOWS", "x.cumsum(1) + index[:, -5:].sum(1, keepdim=True)").replace("1, 8192", "4, 64")
     made_so = "def get_inputs():\n    x = torch.rand(rows, size)\n    x[:, -40:] = 0\n    return [x + "
     text = text.replace("def get_inputs(): return [", made_so)
     made = compiled(problem(text), MIXED)
