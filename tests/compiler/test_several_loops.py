@@ -158,3 +158,16 @@ def test_a_state_that_follows_from_all_of_its_row_stays_in_the_kernel(follows: s
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+def test_how_many_numbers_make_a_state_may_be_known(quick: Judge) -> None:
+    """A number that a settings object holds stands in the step's kernel as such."""
+    text = OF_ALL.replace("NEXT", "(score.unsqueeze(2) + self.transitions).max(dim=1)[0] + emissions[i]")
+    text = text.replace("def __init__(self, tags):", "def __init__(self, settings):\n        tags = settings.tags")
+    text = text.replace("return [tags]", "return [Settings()]").replace("batch, tags)", "batch, 20)")
+    text = "class Settings:\n    def __init__(self): self.tags = 20\n" + text
+    candidate = next(Compiler().write(problem(text), 1))
+    assert candidate.source.count("for _ in tl.range(0, steps") == 1
+    verdict = quick.judge(problem(text), candidate)
+    assert verdict.correct, verdict.message
+    assert len(verdict.shapes) > 1

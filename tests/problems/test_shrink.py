@@ -228,3 +228,22 @@ def test_constants_by_which_the_constructor_makes_parameters_stay() -> None:
     for names in values(problem):
         assert names["rows"] == 3000
         assert names["width"] != 2048
+
+
+def test_few_rows_of_two_inputs_that_must_agree_move_together() -> None:
+    problem = make("return x[0] + x[1]", "[torch.randn(4, 6), torch.randn(4, 6)]", "")
+    sets = [Instance(problem, names).inputs(0) for names in shrunk(problem)]
+    assert all(one.shape == other.shape for one, other in sets)
+    assert len({one.shape[0] for one, _ in sets}) == 2
+
+
+def test_steps_over_a_dimension_of_an_input_are_sizes_where_layers_are_none() -> None:
+    problem = make(
+        "h = x[0][:, 0]\n        for t in range(1, x[0].shape[1]): h = torch.tanh(h) + x[0][:, t]"
+        "\n        for _ in range(self.layers): h = h.sin()\n        return h",
+        "[torch.randn(batch, steps, width)]", "batch, steps, width, layers = 16, 20, 64, 12", "[layers]", "self.layers = layers",
+        "self, layers",
+    )  # fmt: skip
+    sets = values(problem)
+    assert len({names["steps"] for names in sets}) == 2
+    assert all(names["layers"] == 12 for names in sets)

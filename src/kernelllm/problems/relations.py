@@ -55,6 +55,8 @@ class SizeGroup:
     """Sets only first dimensions of inputs: a batch, or rows."""
     structural: bool = False
     """Changes how many operators run: layers, unrolled time steps."""
+    given: bool = False
+    """Sets dimensions of inputs, so that the number of operators follows their shapes: time steps rather than layers."""
     step: int = 1
     """Values must be multiples of this."""
     coupled: tuple[Slot, ...] = ()
@@ -130,7 +132,7 @@ def classify(search: RelationSearch) -> list[SizeGroup]:
         if trace is None:
             stuck.append(slot)
         elif trace != search.base or not search.base.ran:
-            group = SizeGroup({slot: 1}, leading=_leading(search.base, trace), structural=len(trace.shapes) != len(search.base.shapes))
+            group = _group(search, {slot: 1}, trace)
             inner = trace.inputs == search.base.inputs and trace.parameters == search.base.parameters
             if value > (COUNT if inner else SMALL) or group.leading:
                 groups.append(group)
@@ -144,6 +146,13 @@ def classify(search: RelationSearch) -> list[SizeGroup]:
     return groups
 
 
+def _group(search: RelationSearch, slots: dict[Slot, int], trace: Trace) -> SizeGroup:
+    """Slots that move together, and what a run with other values for them shows of them."""
+    base = search.base
+    structural = len(trace.shapes) != len(base.shapes)
+    return SizeGroup(slots, leading=_leading(base, trace), structural=structural, given=trace.inputs != base.inputs)
+
+
 def _with_bound(search: RelationSearch, groups: list[SizeGroup], slot: Slot) -> list[SizeGroup]:
     """A size that changes no shape may be the bound of indices: it moves with all sizes of its value."""
     equal = [g for g in groups if search.start[g.head] == search.start[slot]]
@@ -155,9 +164,14 @@ def _with_bound(search: RelationSearch, groups: list[SizeGroup], slot: Slot) -> 
 
 
 def _tied(search: RelationSearch, stuck: list[Slot]) -> list[SizeGroup]:
-    """Groups of stuck slots that work when they move together, by equal or squared factors."""
+    """Groups of stuck slots that work when they move together, by equal or squared factors. Small ones must be rows of inputs."""
     groups: list[SizeGroup] = []
     left = [s for s in stuck if search.start[s] > SMALL]
+    for few in sorted({search.start[s] for s in stuck} & set(range(2, SMALL + 1))):
+        equal = dict.fromkeys((s for s in stuck if search.start[s] == few), 1)
+        trace = search.dry_runs.works(search.overrides({**search.start, **dict.fromkeys(equal, few + few // 2)}))
+        if len(equal) > 1 and trace is not None and _leading(search.base, trace):
+            groups.append(_group(search, equal, trace))
     while left:
         slot = left.pop(0)
         for members in _partners(search, slot, left):
@@ -166,7 +180,7 @@ def _tied(search: RelationSearch, stuck: list[Slot]) -> list[SizeGroup]:
                 continue
             trace = search.dry_runs.works(search.overrides({**search.start, **values}))
             if trace is not None:
-                groups.append(SizeGroup(members, structural=len(trace.shapes) != len(search.base.shapes)))
+                groups.append(replace(_group(search, members, trace), leading=False))
                 left = [s for s in left if s not in members]
                 break
     return groups

@@ -331,7 +331,7 @@ def _different(
     values = dict(first)
     moved: list[SizeGroup] = []
     for group in sorted(search.groups, key=lambda g: not g.leading):
-        if group.structural and first[group.head] == search.original[group.head]:
+        if group.structural and not group.given and first[group.head] == search.original[group.head]:
             continue  # a number of layers stays what it is
         for changed in _alternatives(search, group, first, factors):
             after = search.run({**values, **changed})

@@ -43,11 +43,18 @@ def _width(kernel: RowKernel) -> str:
     return ast.unparse(kernel.defined["col_mask"]).removeprefix("cols < ")
 
 
+def _widths(kernel: RowKernel) -> set[str]:
+    """How a kernel may say how many columns there are: a number that is known stands in it as such."""
+    width = _width(kernel)
+    return {width, kernel.given.get(width, kernel.named.get(width, width))}
+
+
 def _turned(kernel: RowKernel) -> None:
     """Rows of one group, and what is read along its columns made of what is read at the rows."""
-    width = _width(kernel)
-    groups = {name for name, value in kernel.defined.items() if ast.unparse(value) == f"rows // {width}"}
-    whole = {f"{group} * {width} + cols" for group in groups} | {f"cols + {group} * {width}" for group in groups}
+    width, widths = _width(kernel), _widths(kernel)
+    groups = {name for name, value in kernel.defined.items() if ast.unparse(value) in {f"rows // {w}" for w in widths}}
+    each = [(group, w) for group in groups for w in widths]
+    whole = {f"{group} * {w} + cols" for group, w in each} | {f"cols + {group} * {w}" for group, w in each}
     along: dict[str, str] = {}
     """Pointer to what is read along the columns."""
     own: dict[str, str] = {}
