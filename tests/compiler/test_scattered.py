@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from compiled import problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
@@ -82,4 +83,43 @@ def get_init_inputs(): return []
 
 def test_a_copy_that_is_written_into_is_not_the_input(judge: Judge) -> None:
     verdict = judge.judge(problem(CACHE), next(Compiler().write(problem(CACHE), 1)))
+    assert verdict.correct, verdict.message
+
+
+CLASSES = """
+class Model(nn.Module):
+    def forward(self, x, labels, weight):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            loss = (F.cross_entropy(x, labels, reduction="none", ignore_index=3) * weight).sum()
+            return torch.autograd.grad(loss, x)[0]
+rows, classes = 24, 70
+def get_inputs(): return [torch.randn(rows, classes), torch.randint(0, classes, (rows,)), torch.rand(rows)]
+def get_init_inputs(): return []
+"""
+
+
+def test_one_hot_rows_of_a_loss_are_compared_and_not_stored(judge: Judge) -> None:
+    candidate = next(Compiler().write(problem(CLASSES), 1))
+    assert candidate.source.count("_kernel[") == 1
+    verdict = judge.judge(problem(CLASSES), candidate)
+    assert verdict.correct, verdict.message
+
+
+ONE_EACH = """
+class Model(nn.Module):
+    def forward(self, x, places, weight):
+        marks = torch.full(x.shape, FILL).scatter(1, places.unsqueeze(1), 2.5)
+        return marks * x, (marks * weight.unsqueeze(1)).sum(1), torch.zeros_like(x).scatter(-1, places[:3, None], 1.0)
+rows, width = 24, 70
+def get_inputs(): return [torch.randn(rows, width), torch.randint(0, width, (rows,)), torch.rand(rows) / 0]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize("fill", ["0.0", "0.5"])
+def test_numbers_put_into_a_constant_are_those_of_torch(fill: str, judge: Judge) -> None:
+    """The last scatter has fewer rows than its tensor; sums with an infinite weight are NaN."""
+    one = problem(ONE_EACH.replace("FILL", fill))
+    verdict = judge.judge(one, Candidate(source=compiled(one, Options())))
     assert verdict.correct, verdict.message

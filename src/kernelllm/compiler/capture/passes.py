@@ -22,6 +22,7 @@ from kernelllm.compiler.capture import (
     joined_convolutions,
     left_to_torch,
     mish,
+    one_hot,
     packed_weights,
     plain_rules,
     quantized_weights,
@@ -44,6 +45,7 @@ def run(graph: GraphModule, options: Options) -> None:
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
     drop_copies(graph)
+    one_hot.rewrite(graph, options)
     if not options.backward:
         values_alone.rewrite(graph, options)
         mish.rewrite(graph, options)
