@@ -57,6 +57,34 @@ def both_kernel(x, y, n, BLOCK: tl.constexpr):
     assert verdict.status is Status.CORRECT, verdict.message
 
 
+ROWS_OF_FLOAT8 = """
+@triton.jit
+def quantize_kernel(x, w, y, scale, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + offs, offs < n, other=0.0) * tl.load(w + offs, offs < n, other=0.0).to(tl.float32)
+    s = tl.maximum(tl.max(tl.abs(v)), 1e-6) / 448
+    tl.store(scale + row, s)
+    tl.store(y + row * n + offs, (FACTOR * v / s).to(tl.float8e4nv), offs < n)
+"""
+
+
+@pytest.mark.parametrize(("factor", "status"), [("1.0", Status.CORRECT), ("0.95", Status.INCORRECT)])
+def test_outputs_buffers_and_inputs_of_float8(factor: str, status: Status, warm: Judge) -> None:
+    """Rounding moves a number by one step of the type at most, and few of them."""
+    rows = problem(
+        "(lambda v: (lambda s: ((v / s).to(torch.float8_e4m3fn), s))(v.abs().amax(1, keepdim=True).clamp_min(1e-6) / 448))"
+        "(x * w.float() + self.w.float().sum() * 0)", "[torch.randn(ROWS, 40), torch.randn(40).to(torch.float8_e5m2)]", arguments="x, w",
+        init="self.register_buffer('w', torch.rand(8).to(torch.float8_e4m3fn))", extra="ROWS = 32",
+    )  # fmt: skip
+    forward = """        y, s = torch.empty_like(x, dtype=torch.float8_e4m3fn), torch.empty_like(x[:, :1])
+        quantize_kernel[(x.shape[0],)](x, w, y, s, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y, s"""
+    made = candidate(ROWS_OF_FLOAT8.replace("FACTOR", factor), forward, arguments="x, w",
+                     init="self.register_buffer('w', torch.zeros(8).to(torch.float8_e4m3fn))")  # fmt: skip
+    verdict = warm.judge(rows, made)
+    assert verdict.status is status, verdict.message
+
+
 AUTOTUNED = """@triton.autotune(
     configs=[triton.Config({"BLOCK": 128}, num_warps=2), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"],
     prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[1:]},

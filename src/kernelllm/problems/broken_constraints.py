@@ -76,7 +76,9 @@ def sentinels(source: str) -> tuple[int, ...]:
 def _unsorted(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     import torch
 
-    return x[..., torch.randperm(x.shape[-1], generator=draw).to(x.device)] if x.is_floating_point() and in_order(x) else None
+    if not x.is_floating_point() or x.element_size() < 2 or not in_order(x):
+        return None
+    return x[..., torch.randperm(x.shape[-1], generator=draw).to(x.device)]
 
 
 def _of_other_lengths(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ import torch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.nested import mapped, tensors
+from kernelllm.problems.nested import finite, mapped, tensors
 from kernelllm.problems.seeds import own_generators, seed_all
 from kernelllm.problems.without_dynamo import OperatorMode
 
@@ -73,7 +73,7 @@ def _of_draw(problem: Problem, overrides: Mapping[str, Any], conditioning: bool,
         with instance.running("forward()"):
             seed_all(seed)
             outputs = [t for t in tensors(model(*inputs)) if t.is_floating_point()]
-        if any(not torch.isfinite(t).all() for t in outputs) or not _varies(outputs):
+        if any(not finite(t).all() for t in outputs) or not _varies(outputs):
             return RUNS
         exact = _outputs(double, seed) if double else None
     if exact is None or len(exact) != len(outputs):

@@ -24,6 +24,18 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(item)
 
 
+def computable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself; one of float8, which knows hardly any operation, in float32."""
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
+
+
+def finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Where a tensor is neither NaN nor infinite."""
+    import torch
+
+    return torch.isfinite(computable(tensor))
+
+
 def mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     """``value`` with ``function`` of each tensor in it; dataclasses become dictionaries."""
     import torch

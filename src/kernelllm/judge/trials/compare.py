@@ -220,6 +220,9 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
     if reference.is_complex():
         exact, *others = (_as_real(t, reference) for t in (exact, *equally_right))
         return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), exact, tuple(others), rules)
+    if reference.is_floating_point() and reference.itemsize == 1:
+        others = (_codes(t) for t in (exact, *equally_right) if isinstance(t, torch.Tensor) and t.dtype == reference.dtype)
+        return _whole_numbers(f"{path}, in steps of {_spec(reference)}", _codes(mine), _codes(reference), tuple(others))
     if not reference.is_floating_point():
         return _whole_numbers(path, mine, reference, (exact, *equally_right) if rules.exact else ())
     if rules.only_finite:
@@ -297,8 +300,15 @@ def few_numbers(value: Any, expected: Any) -> bool:
     pairs = [(a, b) for a, b in zip(nested.tensors(value), nested.tensors(expected), strict=False) if b.is_floating_point()]
     if not all(mine.shape == wanted.shape and mine.dtype == wanted.dtype for mine, wanted in pairs):
         return False
-    off = [(~torch.isclose(mine, wanted, t := tolerance_for(wanted.dtype), t, equal_nan=True)).sum() for mine, wanted in pairs]
+    wide = [(*map(nested.computable, pair), tolerance_for(pair[1].dtype)) for pair in pairs]
+    off = [(~torch.isclose(mine, wanted, t, t, equal_nan=True)).sum() for mine, wanted, t in wide]
     return any(off) and all(int(n) <= max(DECIDED * wanted.numel(), FEW_TIES) for n, (_, wanted) in zip(off, pairs, strict=True))
+
+
+def _codes(value: torch.Tensor) -> torch.Tensor:
+    """The numbers of a float8 as whole ones in the same order, a step for each that it has: rounding moves them by one."""
+    bits = value.contiguous().view(torch.uint8).to(torch.int16)
+    return torch.where(bits < 128, bits, 128 - bits).to(torch.int8)
 
 
 def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_right: tuple[Any, ...]) -> Comparison:

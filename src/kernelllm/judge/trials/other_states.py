@@ -11,6 +11,7 @@ import torch
 from kernelllm.judge.trials.compare import Expected, Rules, compare
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.reference import Reference
+from kernelllm.problems.nested import computable
 
 State = dict[str, torch.Tensor]
 _PARAMETER_NOISE, _BUFFER_NOISE = (0.1, 0.1), (0.5, 1.0)
@@ -71,11 +72,6 @@ def missing_that_matter(reference: Reference, missing: Collection[str], seed: in
         return tuple(n for n in varied[:_NAMED] if matter((n,))) or tuple(varied)
     finally:
         reference.load(saved)
-
-
-def computable(value: torch.Tensor) -> torch.Tensor:
-    """The tensor itself; one of float8, which knows hardly any operation, in float32."""
-    return value.float() if value.is_floating_point() and value.element_size() == 1 else value
 
 
 def _moved(value: torch.Tensor, generator: torch.Generator, noise: tuple[float, float]) -> torch.Tensor:

@@ -14,9 +14,10 @@ import torch
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials import tf32_allowance
 from kernelllm.judge.trials.amplified_terms import amplified
-from kernelllm.judge.trials.other_states import State, computable, other_state
+from kernelllm.judge.trials.other_states import State, other_state
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.problems.inputs import turned
+from kernelllm.problems.nested import computable
 
 REFERENCE, RANDOM, FAINT, AMPLIFIED, TF32_EXACT = "reference", "random", "faint", "amplified", "tf32_exact"
 TOUCHED = ("touched", "touched_others", "touched_buffers")

@@ -69,7 +69,7 @@ def says_something(value: Any, exact: Any) -> bool:
 
 def finite(value: Any) -> bool:
     """Whether no tensor of it holds NaN or infinities."""
-    return all(bool(torch.isfinite(t).all()) for t in nested.tensors(value) if t.is_floating_point() or t.is_complex())
+    return all(bool(nested.finite(t).all()) for t in nested.tensors(value) if t.is_floating_point() or t.is_complex())
 
 
 def finite_share(value: Any) -> float:
@@ -80,7 +80,7 @@ def finite_share(value: Any) -> float:
     tensors = list(nested.tensors(value))
     if not all(t.is_floating_point() for t in tensors):
         return 0.0
-    return sum(int(torch.isfinite(t).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
+    return sum(int(nested.finite(t).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
 
 
 def in_dtypes_of(value: Any, other: Any) -> Any:
@@ -98,7 +98,8 @@ def in_double(value: Any) -> Any:
 def distance(left: torch.Tensor, right: torch.Tensor, beside: torch.Tensor | None = None) -> float:
     """How far apart two tensors are, as a share of the norm of ``beside`` (else of ``right``), where both are finite."""
     apart = size = 0.0
-    flat = (t.reshape(-1).split(_CHUNK) for t in (left, right, right if beside is None else beside))  # in pieces: copies take memory
+    three = map(nested.computable, (left, right, right if beside is None else beside))
+    flat = (t.reshape(-1).split(_CHUNK) for t in three)  # in pieces: copies take memory
     for a, b, c in zip(*flat, strict=True):
         usable = torch.isfinite(a) & torch.isfinite(b)
         apart += float(torch.where(usable, a.double() - b, 0.0).square().sum())

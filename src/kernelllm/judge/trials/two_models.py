@@ -11,10 +11,11 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.other_states import State, computable, other_state
+from kernelllm.judge.trials.other_states import State, other_state
 from kernelllm.judge.trials.other_uses import NAME
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.problems.nested import computable
 
 _RULES = Rules(tolerance=1e-2, precise=False)
 
