@@ -203,7 +203,7 @@ def _output_findings(
     while by_inputs:  # what was compared needs no memory any more
         inputs, outputs, own = by_inputs.pop()
         outcome = reference.run(inputs, _SEED) if outputs else None
-        if outcome is not None and outcome.mutated_inputs and _accumulates(reference, outcome, inputs):
+        if outcome is not None and _writes(outcome) and _accumulates(reference, outcome, inputs):
             continue  # what a timed run gives hangs on how many there were before it
         wrong: list[str] = []
         while outputs and outcome is not None and not outcome.error:
@@ -217,8 +217,13 @@ def _output_findings(
     return findings
 
 
+def _writes(run: ReferenceRun) -> bool:
+    """Whether a run of the reference wrote into its inputs or into buffers."""
+    return bool(run.mutated_inputs) or any(n not in run.before or not torch.equal(t, run.before[n]) for n, t in run.buffers.items())
+
+
 def _accumulates(reference: Reference, first: ReferenceRun, inputs: list[Any]) -> bool:
-    """Whether a reference that has written into its inputs gives another result when it runs on them again."""
+    """Whether a reference that has written into its inputs or buffers gives another result when it runs on them again."""
     second = reference.run(mapped(inputs, torch.Tensor.clone), _SEED, refinable=False)
     return not second.error and not compare(second.expected.value, Expected(first.expected.value), Rules(precise=False)).ok
 
