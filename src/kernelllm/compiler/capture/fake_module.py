@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from kernelllm.compiler.capture import intercept, known_numbers, numbers_read, results, symbols
+from kernelllm.compiler.capture import free_dimensions, intercept, known_numbers, numbers_read, results, symbols
 from kernelllm.compiler.capture.derived_sizes import views_as_asked
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
@@ -72,12 +72,15 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
                 model = namespace["Model"](*args, **kwargs)
                 with _without_bounds(env):
                     inputs = input_list(namespace["get_inputs"](), problem)
+                inputs, own = free_dimensions.with_own(env, model, inputs, argument_names(model, len(inputs)), keys)
     except KeyError as error:
         raise ProblemError(f"The problem defines no {error.args[0]}.", where=problem.path or problem.name) from error
     except Exception as error:  # code of others, which meets symbols that it does not expect, or reads values of fake tensors
         if keys is None or keys:
             raise Untraceable(f"building the module: {describe(error, problem)}") from error
         namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
+        own = {}
+    table, found = {**table, **own}, {**found, **{key: size.node.hint for key, size in own.items()}}
     numbers_read.make_known(problem, model, (args, kwargs), table)
     env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read, of masks that made the inputs
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})

@@ -103,9 +103,6 @@ def whole_layers(options: Options) -> Iterator[None]:
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(taken_apart.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
-        if torch.backends.opt_einsum.is_available():
-            library: Any = torch.backends.opt_einsum.get_opt_einsum()
-            patch(stack, library, "contract_path", _contract_path(library.contract_path))
         yield
 
 
@@ -381,8 +378,8 @@ def _converted() -> Callable[..., Any]:
 
 @contextmanager
 def real_factories() -> Iterator[None]:
-    """While open, ``torch.linspace`` of plain numbers has known values (networks read drop rates off it), recurrent cells,
-    which inputs may be computed with, pin no size, modules of fake tensors may be converted, and functions keep no tensors."""
+    """While open, ``torch.linspace`` of plain numbers has known values (networks read drop rates off it), recurrent cells, which inputs
+    may be computed with, and products of einsum pin no size, modules of fake tensors may be converted, and functions keep no tensors."""
     with _RealFactories() as known, no_kept_tensors(), ExitStack() as stack:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
@@ -396,4 +393,7 @@ def real_factories() -> Iterator[None]:
             for name, rule in _CELLS.items():
                 patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
         patch(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
+        if torch.backends.opt_einsum.is_available():
+            library: Any = torch.backends.opt_einsum.get_opt_einsum()
+            patch(stack, library, "contract_path", _contract_path(library.contract_path))
         yield

@@ -166,6 +166,7 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     for node in list(graph.graph.nodes):  # torch's checks of its inputs need no kernel
         if node.op == "call_function" and str(node.target).startswith(_CHECKS):
             graph.graph.erase_node(node)
+    size_extremes.of_two(graph)
     graph.graph.eliminate_dead_code()
     graph.meta[_STRIDES] = [getattr(n, "meta", {}).get("val") for n in graph.graph.output_node().args[0]]
     view_to_reshape(graph)

@@ -6,10 +6,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import sympy
+import torch
+from torch.fx import GraphModule
 from torch.utils._sympy.functions import Max, Min
 
 from kernelllm.compiler.capture.patching import patch
 
+_OF_MANY: dict[str, Any] = {"_nary_sym_max": torch.sym_max, "_nary_sym_min": torch.sym_min}
+"""Functions of any number of sizes, by torch 2.13's names for them, which its lowering does not know."""
 _END = 2**63 - 1
 """The end of ``x[n:]``, which no size reaches."""
 
@@ -20,6 +24,22 @@ def replace(stack: ExitStack) -> None:
 
     patch(stack, SizeVarAllocator, "evaluate_min", _smaller)
     patch(stack, SizeVarAllocator, "evaluate_max", _larger)
+
+
+def of_two(graph: GraphModule) -> None:
+    """Functions of many sizes in a graph as functions of two, in place."""
+    for node in list(graph.graph.nodes):
+        function = _OF_MANY.get(getattr(node.target, "__name__", ""))
+        if node.op != "call_function" or function is None:
+            continue
+        made = node.args[0]
+        with graph.graph.inserting_before(node):
+            for other in node.args[1:]:
+                values = [getattr(n, "meta", {}).get("val", n) for n in (made, other)]
+                made = graph.graph.call_function(function, (made, other))
+                made.meta = {**node.meta, "val": function(*values)}
+        node.replace_all_uses_with(made)
+        graph.graph.erase_node(node)
 
 
 def _smaller(sizes: Any, left: Any, right: Any) -> Any:

@@ -221,8 +221,8 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
         exact, *others = (_as_real(t, reference) for t in (exact, *equally_right))
         return _tensor(path, torch.view_as_real(mine.contiguous()), torch.view_as_real(reference.contiguous()), exact, tuple(others), rules)
     if reference.is_floating_point() and reference.itemsize == 1:
-        others = (_codes(t) for t in (exact, *equally_right) if isinstance(t, torch.Tensor) and t.dtype == reference.dtype)
-        return _whole_numbers(f"{path}, in steps of {_spec(reference)}", _codes(mine), _codes(reference), tuple(others))
+        near = [t for t in (exact, *equally_right) if isinstance(t, torch.Tensor) and t.dtype == reference.dtype]
+        return _whole_numbers(f"{path}, in steps of {_spec(reference)}", _codes(mine), _codes(reference), tuple(map(_codes, near)))
     if not reference.is_floating_point():
         return _whole_numbers(path, mine, reference, (exact, *equally_right) if rules.exact else ())
     if rules.only_finite:
@@ -300,7 +300,7 @@ def few_numbers(value: Any, expected: Any) -> bool:
     pairs = [(a, b) for a, b in zip(nested.tensors(value), nested.tensors(expected), strict=False) if b.is_floating_point()]
     if not all(mine.shape == wanted.shape and mine.dtype == wanted.dtype for mine, wanted in pairs):
         return False
-    wide = [(*map(nested.computable, pair), tolerance_for(pair[1].dtype)) for pair in pairs]
+    wide = [(nested.computable(mine), nested.computable(wanted), tolerance_for(wanted.dtype)) for mine, wanted in pairs]
     off = [(~torch.isclose(mine, wanted, t, t, equal_nan=True)).sum() for mine, wanted, t in wide]
     return any(off) and all(int(n) <= max(DECIDED * wanted.numel(), FEW_TIES) for n, (_, wanted) in zip(off, pairs, strict=True))
 

@@ -44,7 +44,7 @@ def try_other_sizes(process: CandidateProcess, references: Sequence[Reference], 
 def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
     """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed. Where it
     names none of these values, those that it calls by their names (``written for SEQ // CHUNK == 32``), then those whose other value it
-    names (``must be a power of two, got 23``)."""
+    names (``must be a power of two, got 23``). An error that it raises itself and that names none of them is about all."""
     if failure is None or not failure.refused:
         return {}
     said = f"{failure.message}\n{failure.trace}"
@@ -55,7 +55,8 @@ def refused_sizes(failure: CandidateFailure | None, references: Sequence[Referen
     names = readable(references[0].problem.source) if references else {}
     words = set(re.findall(r"[A-Za-z_]\w*(?:\.shape\[\d+\]|\.size\(\d+\))?", said))
     called = {name: own for name, own, _ in changed if _spoken(names.get(name, name)) & words}
-    return called or _naming(numbers, changed)
+    own = "raise " in failure.trace.rstrip().rpartition("\n")[2]
+    return called or _naming(numbers, changed) or ({name: value for name, value, _ in changed} if own else {})
 
 
 def _spoken(name: str) -> set[str]:
