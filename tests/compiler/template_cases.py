@@ -373,6 +373,10 @@ def scans() -> None:
             for name, own in (("amax", True), ("amin", False)):
                 made = scattering.scatter_extreme(x, dim, index, src, name == "amax", own)
                 case(f"scatter {shape, dtype, name}", made, x.scatter_reduce(dim, index, src, name, include_self=own))
+                alike = index.movedim(dim, -1).flatten()[: index.shape[dim]]
+                wide = alike.view([-1 if d == dim % x.dim() else 1 for d in range(x.dim())]).expand(index.shape)
+                made = scattering.scatter_extreme(x, dim, wide, src, name == "amax", own)
+                case(f"scatter rows {shape, dtype, name}", made, x.scatter_reduce(dim, wide, src, name, include_self=own))
     for n, size in [(1, 2), (300, 7), (1000, 700)]:
         x, weights = torch.randint(0, size, (n,)), draw(n)
         case(f"bincount {n, size}", scattering.bincount(x, None, size), torch.bincount(x, minlength=size))

@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import fusions, quantized_weights, thin_products
+from kernelllm.compiler.capture import fusions, long_scans, quantized_weights, short_sorts, thin_products
 from kernelllm.compiler.capture.attention_forms import share_heads
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
 from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
@@ -61,7 +61,8 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
     pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
     averages = {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
     sums = {operator: all_rules[operator] for operator in (aten.scatter_add, aten.scatter_reduce, aten.index_put)}
-    return products | pools | low_memory_pools() | averages | sums | {aten.topk: _of_short_rows(all_rules[aten.topk])}
+    ranked = {aten.topk: _of_short_rows(all_rules[aten.topk]), aten.sort: short_sorts.sort, aten.cumsum: long_scans.cumsum}
+    return products | pools | low_memory_pools() | averages | sums | ranked
 
 
 def _of_short_rows(rule: Rule) -> Rule:

@@ -6,12 +6,15 @@ import triton.language as tl
 
 
 @triton.jit
-def scatter_extreme_kernel(out_ptr, index_ptr, src_ptr, n_elements, length, into, inner, LARGEST: tl.constexpr, CLEAR: tl.constexpr,
-                           BLOCK: tl.constexpr):
-    """index, src [outer, length, inner] -> out [outer, into, inner], which holds numbers to begin with; CLEAR: those in use are reset."""
+def scatter_extreme_kernel(out_ptr, index_ptr, src_ptr, n_elements, length, into, inner, step, LARGEST: tl.constexpr,
+                           CLEAR: tl.constexpr, ALIKE: tl.constexpr, BLOCK: tl.constexpr):
+    """index, src [outer, length, inner] -> out [outer, into, inner], which holds numbers to begin with; CLEAR: those in use are reset.
+
+    ALIKE: index is [length], ``step`` elements apart.
+    """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n_elements
-    place = tl.load(index_ptr + i, mask=mask, other=0)
+    place = tl.load(index_ptr + (i // inner % length * step if ALIKE else i), mask=mask, other=0)
     target = out_ptr + (i // (length * inner) * into + place) * inner + i % inner
     if CLEAR:
         tl.store(target, float("-inf") if LARGEST else float("inf"), mask=mask)
@@ -29,14 +32,15 @@ def scatter_extreme(x, dim, index, src, largest, include_self):
     if index.shape != src.shape or src.shape != (*x.shape[:dim], src.shape[dim], *x.shape[dim + 1 :]):
         raise ValueError("index and src have one shape, and x has it but for the dimension that is scattered over")
     out = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-    index, src = index.contiguous(), src.contiguous()
+    alike = all([d == dim or index.size(d) == 1 or index.stride(d) == 0 for d in range(x.dim())])
+    index, src = index if alike else index.contiguous(), src.contiguous()
     inner = 1
     for size in src.shape[dim + 1 :]:
         inner *= size
     if src.numel() > 0:
         for clear in (False,) if include_self else (True, False):
             scatter_extreme_kernel[(triton.cdiv(src.numel(), 256),)](
-                out, index, src, src.numel(), src.shape[dim], x.shape[dim], inner, largest, clear, BLOCK=256
+                out, index, src, src.numel(), src.shape[dim], x.shape[dim], inner, index.stride(dim), largest, clear, alike, BLOCK=256
             )
     return out.to(x.dtype)
 
