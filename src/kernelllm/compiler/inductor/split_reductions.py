@@ -112,6 +112,7 @@ def _reads_along_rows(given: dict[str, Any]) -> bool:
         reads = dependencies.extract_read_writes(given["inner_fn"], *sizes, prefix="d").reads
     along = across = 0
     for index in (read.index for read in reads if all(set(end) & read.index.free_symbols for end in ends)):
+        index = index.expand(identity=True)  # what a concatenation reads is marked as it is
         start = dict.fromkeys(index.free_symbols, 0)
         here, below, right = (index.subs({**start, **dict.fromkeys(moved, 1)}) for moved in ([], *ends))
         along += bool(abs(right - here) < abs(below - here))
