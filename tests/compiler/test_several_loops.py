@@ -171,3 +171,30 @@ def test_how_many_numbers_make_a_state_may_be_known(quick: Judge) -> None:
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+STRIDED = """
+class Model(nn.Module):
+    def __init__(self, channels, width):
+        super().__init__()
+        self.conv = nn.Conv1d(channels, width, 15, stride=8, padding=7)
+    def forward(self, x):
+        y = torch.einsum("bct,c,bct->btc", self.conv(x), self.conv.bias, self.conv(x))
+        state, states = torch.zeros_like(y[:, 0]), []
+        for t in range(y.shape[1]):
+            state = torch.tanh(state * 0.5 + y[:, t])
+            states.append(state)
+        return torch.stack(states, 1), state.mean(1) / y.shape[1]
+batch, channels, length, width = 3, 5, 60, 12
+def get_inputs(): return [torch.randn(batch, channels, length)]
+def get_init_inputs(): return [channels, width]
+"""
+
+
+def test_a_loop_over_what_a_strided_convolution_gives_serves_other_lengths(quick: Judge) -> None:
+    """From how many columns there are, the length does not follow. A product of three would pin sizes, where opt_einsum is installed."""
+    candidate = next(Compiler().write(problem(STRIDED), 1))
+    verdict = quick.judge(problem(STRIDED), candidate)
+    assert verdict.correct, verdict.message
+    assert len({shape.inputs for shape in verdict.shapes}) > 1
+    assert not any(f.check == "fixed_sizes" for f in verdict.findings), verdict.message

@@ -20,13 +20,15 @@ def with_own(
     env: ShapeEnv, model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str], keys: set[str] | None
 ) -> tuple[list[Any], dict[str, torch.SymInt]]:
     """The inputs with such dimensions, and their symbols by name. ``keys``: the sizes that get symbols at all; None: all."""
-    given = [n for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor) for n in value.shape]
-    told = {symbol for n in (*given, *_of_module(model)) for symbol in _told_by(_expression(n))}
+    tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+    told = {symbol for n in (*(n for t in tensors for n in t.shape), *_of_module(model)) for symbol in _told_by(_expression(n))}
+    told |= {symbol for t in tensors if _order(t) is None for n in t.shape for symbol in _expression(n).free_symbols}  # they stay
     made: dict[Any, torch.SymInt] = {}
     table: dict[str, torch.SymInt] = {}
 
     def own(tensor: Any, name: str) -> Any:
-        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
+        order = _order(tensor) if isinstance(tensor, torch.Tensor) else None
+        if order is None:
             return tensor
         for dim, size in enumerate(tensor.shape):
             expression = _expression(size)
@@ -37,10 +39,24 @@ def with_own(
                 table.update(symbols.new_symbols(env, {key: size.node.hint}, {}))
                 made[expression] = table[key]
         shape = [made.get(_expression(size), size) for size in tensor.shape]
-        return tensor if all(a is b for a, b in zip(shape, tensor.shape, strict=True)) else tensor.new_empty(shape)
+        if all(a is b for a, b in zip(shape, tensor.shape, strict=True)):
+            return tensor
+        return tensor.new_empty([shape[dim] for dim in order]).permute([order.index(dim) for dim in range(len(order))])
 
     found = [pytree.tree_map(lambda tensor, name=name: own(tensor, name), value) for name, value in zip(names, inputs, strict=True)]
     return found, table
+
+
+def _order(tensor: torch.Tensor) -> list[int] | None:
+    """The dimensions of a tensor from the outermost in memory to the innermost; None where it has gaps there."""
+    sizes, strides = ([int(getattr(getattr(n, "node", None), "hint", n)) for n in of] for of in (tensor.shape, tensor.stride()))
+    order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], -sizes[dim]))
+    inner = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1 and strides[dim] != inner:
+            return None
+        inner *= sizes[dim]
+    return order
 
 
 def _expression(size: Any) -> Any:

@@ -9,7 +9,6 @@ On an H200 a row of 40,000 elements took 44 us, and Inductor's way, which hands 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch.fx import Node

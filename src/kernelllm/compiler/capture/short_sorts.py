@@ -25,7 +25,8 @@ def sort(w: Editor, x: Node, dim: int = -1, descending: bool = False, *, stable:
     value = x.meta["val"]
     length = value.shape[dim] if value.dim() else 0
     whole = value.dtype == torch.int64 and _positions(x)
-    if not isinstance(length, int) or not 1 < length <= _LONGEST or value.dtype == torch.float64 or (value.dtype == torch.int64 and not whole):
+    wide = value.dtype == torch.float64 or (value.dtype == torch.int64 and not whole)
+    if not isinstance(length, int) or not 1 < length <= _LONGEST or wide:
         return None
     if not whole:
         return w.template("sort", x, dim, descending)

@@ -32,7 +32,7 @@ def scatter_extreme(x, dim, index, src, largest, include_self):
     if index.shape != src.shape or src.shape != (*x.shape[:dim], src.shape[dim], *x.shape[dim + 1 :]):
         raise ValueError("index and src have one shape, and x has it but for the dimension that is scattered over")
     out = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-    alike = all([d == dim or index.size(d) == 1 or index.stride(d) == 0 for d in range(x.dim())])
+    alike = all(d == dim or index.size(d) == 1 or index.stride(d) == 0 for d in range(x.dim()))
     index, src = index if alike else index.contiguous(), src.contiguous()
     inner = 1
     for size in src.shape[dim + 1 :]:
