@@ -179,6 +179,10 @@ class SampledLaunches(ABC):
         """Indices of the elements of a contiguous copy of ``tensor`` that hold their final value, and how many elements all programs
         together write at most, by what those that ran wrote. None where nothing is known."""
 
+    @abstractmethod
+    def holes(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Indices of the elements of a contiguous copy of ``tensor`` that no program of any launch writes; None where that is not known."""
+
 
 class Launches:
     """A worker's hold on the launches that it watches; this one is for COMPILE mode, where none runs."""

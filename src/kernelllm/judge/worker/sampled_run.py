@@ -46,21 +46,32 @@ def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Laun
 
 
 def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed: int) -> tuple[list[torch.Tensor], str]:
-    """Indices and values of what was written of an output; and that all programs together leave most of it unwritten."""
-    found = watch.sampled.written(tensor) if type(tensor) is torch.Tensor and tensor.layout is torch.strided else None
-    if found is None:
+    """Indices and values of what is known of an output; and that all programs together leave some or most of it unwritten."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         return [], ""
-    indices, most = found
+    found, holes = watch.sampled.written(tensor), watch.sampled.holes(tensor)
+    known = [] if found is None else [_some(found[0], seed)]
     text = ""
-    if watch.empty(tensor) and most * _UNEVEN < tensor.numel():
-        text = f"all programs together write about {most:.0f} of the {tensor.numel()} elements of output {number + 1}"
-    if indices.numel() > _MOST:
-        generator = torch.Generator().manual_seed(seed)
-        indices = indices[torch.randint(indices.numel(), (_MOST,), generator=generator)]
+    if found is not None and watch.empty(tensor) and found[1] * _UNEVEN < tensor.numel():
+        text = f"all programs together write about {found[1]:.0f} of the {tensor.numel()} elements of output {number + 1}"
+    if holes is not None and holes.numel() and watch.empty(tensor):
+        first = [int(holes[0]) // step % size for step, size in zip(_steps(tensor.shape), tensor.shape, strict=True)]
+        text = f"no program writes {holes.numel()} of the {tensor.numel()} elements of output {number + 1}, the first at {first}"
+    elif holes is not None and holes.numel():  # what torch left there stays
+        known.append(_some(holes, seed))
+    if not known:
+        return [], text
+    indices = torch.cat(known)
     place = []
     for step, size in zip(_steps(tensor.shape), tensor.shape, strict=True):
         place.append(indices // step % size)
     return [indices, tensor[tuple(place)] if place else tensor.reshape(1)[indices]], text
+
+
+def _some(indices: torch.Tensor, seed: int) -> torch.Tensor:
+    if indices.numel() <= _MOST:
+        return indices
+    return indices[torch.randint(indices.numel(), (_MOST,), generator=torch.Generator().manual_seed(seed))]
 
 
 def _steps(shape: torch.Size) -> list[int]:
