@@ -123,9 +123,9 @@ def main() -> None:
         assert told is not None, kernel
         assert torch.equal(whole, told), kernel
         assert len(whole) < n, kernel
-        print(kernel.fn.__name__)
+        print(kernel.fn.__name__)  # noqa: T201
     assert stores_alone.stores_of(where_an_atomic_decides.fn, {"F": half}) is None
-    print(where_an_atomic_decides.fn.__name__)
+    print(where_an_atomic_decides.fn.__name__)  # noqa: T201
 
 
 main()

@@ -26,6 +26,7 @@ from kernelllm.core.errors import WorkerError
 from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
+from kernelllm.judge.kept_outputs import KEEPS, MANY, KeptOutputs
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, plain, values, wire
 from kernelllm.judge.transport import protocol as p
@@ -84,6 +85,7 @@ class Session:
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
         self._held: tuple[Any, list[torch.Tensor]] = (None, [])  # of an earlier run, to be read again later
+        self._kept = KeptOutputs()
         self._given: tuple[Any, Any] = (None, None)  # what identifies the inputs of the last run, and the inputs
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
         self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()
@@ -283,7 +285,10 @@ class Session:
         return reply
 
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
-        return traces.left(*self._outputs, [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded])
+        state = [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded]
+        self._kept.note(self._outputs[1])
+        others = [*self._outputs[1], *self._held[1], *state, *values.flatten(self._given[1])]
+        return (*traces.left(*self._outputs, state), *((KEEPS,) if self._kept.held(others) > MANY else ()))
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before
