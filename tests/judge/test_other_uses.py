@@ -66,3 +66,12 @@ def range_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
     verdict = warm.judge(problem("x.amax(-1) - x.amin(-1)", "[torch.rand(9, 70).sort(-1).values]"), candidate(kernel, forward))
     assert verdict.status is Status.CORRECT, verdict.message
     assert ("inputs_as_drawn" in verdict.message) is told
+
+
+@pytest.mark.parametrize(("name", "told"), [("honest_versions", True), ("honest_named_parameters", False)])
+def test_parameters_that_change_through_their_data_are_told(warm: Judge, name: str, told: bool) -> None:
+    source = (CHEATS / "weights" / f"{name}.py").read_text()
+    used = source.partition('PROBLEM = "')[2].partition('"')[0]
+    verdict = warm.judge(Problem(name=used, source=(CHEATS / "problems" / f"{used}.py").read_text()), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("through .data" in f.message for f in verdict.findings if f.check == "limits") is told

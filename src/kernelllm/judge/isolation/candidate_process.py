@@ -166,16 +166,16 @@ class CandidateProcess(Closing):
         return _expect(reply, p.Constructed)
 
     def load(
-        self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "", swap: bool = False, by_itself: bool = False
+        self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "", swap: bool = False, by: str = ""
     ) -> None:
         """Copy values into the model's parameters and buffers, and set train or eval mode. ``dtype``: what floating ones become first;
-        ``swap``: of the model that stayed when another was built beside it, and that is called from now on; ``by_itself``: by the model's
-        own ``load_state_dict``."""
+        ``swap``: of the model that stayed when another was built beside it, and that is called from now on; ``by``: ``itself``, by the
+        model's own ``load_state_dict``, or ``data``, through ``.data``."""
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by_itself": by_itself}
+        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
     def run(self, inputs: list[Any], seed: int, *, hold: bool = False, named: dict[str, Any] | None = None, **flags: Any) -> CandidateRun:

@@ -112,7 +112,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
-    by_itself: bool = False  # by the model's own load_state_dict, strictly
+    by: str = ""  # "itself": by the model's own load_state_dict, strictly; "data": through .data, which no version counts
 
 
 class RunOnce(msgspec.Struct, tag="run"):
