@@ -75,3 +75,22 @@ def test_parameters_that_change_through_their_data_are_told(warm: Judge, name: s
     verdict = warm.judge(Problem(name=used, source=(CHEATS / "problems" / f"{used}.py").read_text()), Candidate(source=source))
     assert verdict.status is Status.CORRECT, verdict.message
     assert any("through .data" in f.message for f in verdict.findings if f.check == "limits") is told
+
+
+@pytest.mark.parametrize(
+    ("reference", "expression", "told"),
+    [
+        ("torch.expm1(x)", "tl.exp(v) - 1.0", "off by"),
+        ("torch.expm1(x)", "libdevice.expm1(v)", ""),
+        ("torch.log1p(x * x) + x.abs().log1p()", "tl.log(1.0 + v * v) + tl.log(1.0 + tl.abs(v))", "log(1 + x)"),
+        ("torch.log1p(torch.exp(-x.abs()))", "tl.log(1.0 + tl.exp(-tl.abs(v)))", ""),
+        ("F.elu(x)", "tl.where(v > 0, v, tl.exp(v) - 1.0)", ""),
+    ],
+)
+def test_digits_that_a_small_number_loses_beside_one_are_told(warm: Judge, reference: str, expression: str, told: str) -> None:
+    one = elementwise(expression, extra="from triton.language.extra import libdevice")
+    verdict = warm.judge(problem(reference, "[torch.randn(9, 70)]"), one)
+    assert verdict.status is Status.CORRECT, verdict.message
+    found = [f.message for f in verdict.findings if f.check == "precision" and "near zero" in f.message]
+    assert bool(found) is bool(told)
+    assert all(told in text for text in found)

@@ -1,0 +1,54 @@
+"""Numbers near zero for references that call ``expm1`` or ``log1p``, which are there to be exact for these alone.
+
+``exp(x) - 1`` and ``log(1 + x)`` lose the digits of a small x. What is wrong there is a warning: within the tolerance of the problem's
+own numbers, it is as right.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.input_distribution import faint
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.problems import nested
+
+NAME = "precision"
+_EXACT_NEAR_ZERO = re.compile(r"aten\.(special_)?(expm1|log1p)_?\.")
+_SIZE = 1e-6
+_WRONG, _WELL_KNOWN = 1e-2, 1e-4
+"""Relative errors of an output by rms: of one that lost its digits, and up to which eager's own is exact."""
+
+
+def try_faint_arguments(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """A warning where the result of such a reference is lost. Nothing where other inputs cannot be so small."""
+    called = next((found[2] for name in reference.ops if (found := _EXACT_NEAR_ZERO.match(name))), "")
+    if not called or reference.draws or reference.heavy or (inputs := faint(reference, seed, _SIZE)) is None:
+        return []
+    build(process, reference)
+    with reference.buffers_restored():
+        run = reference.run(nested.mapped(inputs, torch.Tensor.clone), seed)
+        if run.error or not run.finite or run.mutated_inputs or not run.refine(rounding=False) or not run.expected.has_exact:
+            return []
+        value, exact = process.run(inputs, seed).value, list(nested.tensors(run.expected.exact))
+    mine, eager = list(nested.tensors(value)), list(nested.tensors(run.expected.value))
+    if [t.shape for t in mine] != [t.shape for t in exact] or any(_error(*pair) > _WELL_KNOWN for pair in zip(eager, exact, strict=True)):
+        return []
+    errors = [_error(*pair) for pair in zip(mine, exact, strict=True)]
+    if max(errors, default=0.0) <= _WRONG:
+        return []
+    other = "exp(x) - 1" if called == "expm1" else "log(1 + x)"
+    text = f"The reference calls {called}, which is exact near zero. For numbers of about {_SIZE:g} the candidate is off by "
+    text += f"{max(errors):.0%}, as {other} is: use libdevice.{called}."
+    return [Finding(check=NAME, message=text, severity=Severity.WARN)]
+
+
+def _error(mine: torch.Tensor, exact: torch.Tensor) -> float:
+    """The relative error by rms; zero of what is no floating-point number."""
+    if not exact.is_floating_point() or not exact.numel() or not bool((size := exact.double().norm()) > 0):
+        return 0.0
+    return float((mine.double() - exact.double()).norm() / size)
