@@ -23,6 +23,16 @@ def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> N
     assert any("second backward" in f.message for f in verdict.findings) is told
 
 
+@pytest.mark.parametrize(("name", "told"), [("honest_leaky", False), ("honest_kept_on_ctx", True)])
+def test_an_input_that_changes_before_the_backward_is_told(name: str, told: bool) -> None:
+    leaky = Problem(name="leaky", source=(CHEATS / "problems" / "leaky.py").read_text())
+    one = Candidate(source=(CHEATS / "gradients" / f"{name}.py").read_text())
+    with Judge(JudgeSettings(device="cpu", time_limit_s=20, backward=True, sizes=1, cache=False)) as judge:
+        verdict = judge.judge(leaky, one)
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("an input changes in place" in f.message for f in verdict.findings) is told
+
+
 @pytest.mark.parametrize(
     ("init", "told"),
     [
