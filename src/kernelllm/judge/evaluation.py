@@ -122,6 +122,8 @@ class Evaluation:
             seen.compiled = compiling.result(seen.trials.failure, launched)
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
+                seen.findings += compiling.without_kernels(launched)
+                seen.trials.watched += compiling.watched(seen.trials.reference_ops)
                 seen.findings += compiling.never_run(launched | seen.sampled_kernels, seen.configurations)
                 if compiling.unwritten:
                     seen.trials.failure = CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; {compiling.unwritten}")
@@ -222,7 +224,7 @@ class Evaluation:
             seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
             try_remaining(worker, references[0], seed, configurations(worker))
             with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:
-                if large is not None and (names := compare_sampled(worker, large)):
+                if large is not None and (names := compare_sampled(worker, large, seen.trials.watched)):
                     seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
             seen.configurations = configurations(worker)
         except CandidateFailure as failure:

@@ -42,11 +42,14 @@ class CandidateRun(p.RunFigures, frozen=True, kw_only=True):
 class SampledRun:
     """What some programs of each launch wrote of the outputs: see :class:`kernelllm.judge.transport.protocol.Sampled`."""
 
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...] | None
+    """None where nothing came of it but the figures below."""
     parts: list[list[torch.Tensor]]
     unwritten: str
     kernels: tuple[str, ...]
     configurations_left: bool
+    ops: dict[str, int]
+    flops: dict[str, float]
 
 
 class CandidateProcess(Closing):
@@ -202,18 +205,17 @@ class CandidateProcess(Closing):
         counted = {name: getattr(ran, name) for name in p.RunFigures.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
-    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
-        """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""
+    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun:
+        """One call of which launches run some programs. ``output_bytes``: room for what they wrote."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
         output = self._arena("output", output_bytes)
         both = (arena, output)
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
         reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
         sampled = _expect(reply, p.Sampled)
-        if sampled.shapes is None:
-            return None
-        (parts,) = self._take(sampled.tensors, output, sampled.tree)
-        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, sampled.configurations_left)
+        parts = [] if sampled.shapes is None else self._take(sampled.tensors, output, sampled.tree)[0]
+        left, done = sampled.configurations_left, (sampled.ops, sampled.flops)
+        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, left, *done)
 
     def held_output(self) -> Any:
         """What the run that was told to hold its outputs returned, as it is now."""

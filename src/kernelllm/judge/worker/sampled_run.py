@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
 from kernelllm.problems.without_dynamo import OperatorMode
@@ -23,26 +25,32 @@ _UNEVEN = 4.0
 
 def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Launches, fault: Callable[[], str]) -> p.Sampled:
     """Raises what the model raises, where nothing that a program left out would have written can be the cause."""
-    watch = None
+    watch, ops, flops = None, Counter[str](), Counter[str]()
     try:
         with torch.no_grad(), launches.sampled(command.seed, command.seconds) as sampled:
             watch = _MissingValueWatch(sampled)
-            with watch:
+            with OperatorCounter(ops, flops), watch:
                 output = model(*inputs)
         if fault():
             raise IllegalAccess(fault())
     except Stopped:
-        return p.Sampled(command.id)
+        return _without_output(command, ops, flops)
     except Exception:
         if watch is None or watch.lacking:
-            return p.Sampled(command.id)
+            return _without_output(command, ops, flops)
         raise
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     found = [_written(number, tensor, watch, command.seed) for number, tensor in enumerate(tensors)]
     unwritten = next(filter(None, (text for _, text in found)), "")
     shapes = tuple(tuple(t.shape) for t in tensors)
     left = sampled.configurations_left
-    return p.Sampled(command.id, shapes, [part for part, _ in found], unwritten=unwritten, configurations_left=left)
+    parts = [part for part, _ in found]
+    done = dict(ops), {name: float(amount) for name, amount in flops.items()}
+    return p.Sampled(command.id, shapes, parts, unwritten=unwritten, configurations_left=left, ops=done[0], flops=done[1])
+
+
+def _without_output(command: p.SamplePrograms, ops: Counter[str], flops: Counter[str]) -> p.Sampled:
+    return p.Sampled(command.id, ops=dict(ops), flops={name: float(amount) for name, amount in flops.items()})
 
 
 def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed: int) -> tuple[list[torch.Tensor], str]:

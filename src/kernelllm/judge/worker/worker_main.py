@@ -309,7 +309,7 @@ class Session:
         specs, size = arenas.layout(outputs, contiguous=True)
         arena = self._arenas[command.output.key]
         if self.recorder.read_after is not None or size > arena.size:
-            return p.Sampled(command.id)
+            return p.Sampled(command.id, ops=found.ops, flops=found.flops)
         arenas.put(arena, specs, outputs)
         names = tuple(name for name, seen in self.recorder.kernels.items() if seen.launches > before.get(name, 0))
         return msgspec.structs.replace(found, tree=tree, tensors=specs, kernels=names)
@@ -368,7 +368,8 @@ class Session:
         except Exception as error:
             self.launches.raised(error)
             raise
-        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
+        done = dict(seen.ops), {name: float(amount) for name, amount in seen.flops.items()}
+        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten, *done)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
         if not (command.fake or command.hollow):
