@@ -60,8 +60,9 @@ def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed:
     found, holes = watch.sampled.written(tensor), watch.sampled.holes(tensor)
     known = [] if found is None else [_some(found[0], seed)]
     text = ""
-    if found is not None and watch.empty(tensor) and found[1] * _UNEVEN < tensor.numel():
-        text = f"all programs together write about {found[1]:.0f} of the {tensor.numel()} elements of output {number + 1}"
+    own = math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
+    if found is not None and watch.empty(tensor) and found[1] * _UNEVEN < own:
+        text = f"all programs together write about {found[1]:.0f} of the {own} elements of output {number + 1}"
     if holes is not None and holes.numel() and watch.empty(tensor):
         first = [int(holes[0]) // step % size for step, size in zip(_steps(tensor.shape), tensor.shape, strict=True)]
         text = f"no program writes {holes.numel()} of the {tensor.numel()} elements of output {number + 1}, the first at {first}"
