@@ -104,3 +104,19 @@ def test_digits_that_a_small_number_loses_beside_one_are_told(warm: Judge, refer
     found = [f.message for f in verdict.findings if f.check == "precision" and "near zero" in f.message]
     assert bool(found) is bool(told)
     assert all(told in text for text in found)
+
+
+@pytest.mark.parametrize(("name", "told"), [("honest_listed_parameters", True), ("honest_versions", False)])
+def test_parameters_that_others_take_the_place_of_are_told(warm: Judge, name: str, told: bool) -> None:
+    source = (CHEATS / "weights" / f"{name}.py").read_text()
+    verdict = warm.judge(Problem(name="scale", source=(CHEATS / "problems" / "scale.py").read_text()), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("assign=True" in f.message for f in verdict.findings if f.check == "state_dict") is told
+
+
+def test_what_cannot_be_copied_is_told(warm: Judge) -> None:
+    source = (CHEATS / "weights" / "honest_listed_parameters.py").read_text()
+    source += "\n    def __deepcopy__(self, known):\n        raise NotImplementedError('made for one use')\n"
+    verdict = warm.judge(Problem(name="scale", source=(CHEATS / "problems" / "scale.py").read_text()), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("cannot be copied" in f.message and "made for one use" in f.message for f in verdict.findings)

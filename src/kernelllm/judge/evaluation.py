@@ -210,7 +210,7 @@ class Evaluation:
             found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
             if worker.left > _LEFT * worker.seconds:
-                try_two_models(worker, reference, seed)
+                trials.findings += try_two_models(worker, reference, seed)
                 trials.findings += try_state_dict(worker, reference, seed)
                 trials.findings += try_unusual_inputs(worker, reference, seed)
                 trials.findings += try_faint_arguments(worker, reference, seed)

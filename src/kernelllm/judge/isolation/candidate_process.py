@@ -148,9 +148,10 @@ class CandidateProcess(Closing):
 
     def construct(
         self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False,
-        gradients: p.Gradients | None = None, beside: bool = False,
+        gradients: p.Gradients | None = None, beside: bool = False, copied: bool = False,
     ) -> p.Constructed:
-        """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`)."""
+        """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`); ``copied``: and is
+        copied."""
         if self.lost:
             self._end_worker()
             self._worker, self.lost = self._spawn(), False
@@ -165,6 +166,7 @@ class CandidateProcess(Closing):
             fake=fake,
             gradients=gradients,
             beside=beside,
+            copied=copied,
         )
         return _expect(reply, p.Constructed)
 

@@ -102,6 +102,7 @@ class Construct(msgspec.Struct, tag="construct"):
     fake: bool = False
     """Build without memory (FakeTensorMode): the compile check at original sizes."""
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
+    copied: bool = False  # likewise, and this one is a copy of it (copy.deepcopy)
     gradients: Gradients | None = None  # every later call of the model runs its backward too
 
 
@@ -113,7 +114,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
-    by: str = ""  # "itself": by the model's own load_state_dict, strictly; "data": through .data, which no version counts
+    by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "data": through .data
 
 
 class RunOnce(msgspec.Struct, tag="run"):

@@ -52,6 +52,8 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
     found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
     if not (reference.draws or reference.heavy) and _overlooks_data(process, reference, inputs, saved, written, own, seed):
         found.append(Finding(check="limits", message=_DATA, severity=Severity.INFO))
+    if not (reference.draws or reference.heavy or warnings):
+        found += _assigned(process, reference, inputs, saved, other, own, seed)
     return found
 
 
@@ -63,6 +65,23 @@ def _overlooks_data(
     process.run(inputs, seed)
     process.load(written, reference.training, by="data")
     return is_wrong(process.run(inputs, seed).value, own)
+
+
+def _assigned(
+    process: CandidateProcess, reference: Reference, inputs: list[Any], before: State, other: State, own: Any, seed: int
+) -> list[Finding]:
+    """A warning where other parameters take the place of the model's, and it goes on with those before."""
+    process.load(before, reference.training)
+    process.run(inputs, seed)
+    process.load({name: tensor for name, tensor in before.items() if name not in other}, reference.training)  # runs change buffers
+    try:
+        process.load(other, reference.training, by="assign")
+        wrong = is_wrong(process.run(inputs, seed).value, own)
+    except CandidateFailure as failure:
+        said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
+        return [Finding(check="limits", message=f"It refuses load_state_dict(assign=True): {said}", severity=Severity.INFO)]
+    text = "It goes on with the parameters that it had where load_state_dict(assign=True), or a user, puts others in their place."
+    return [Finding(check=NAME, message=text, severity=Severity.WARN)] if wrong else []
 
 
 def _shared_otherwise(model: torch.nn.Module, built: p.Constructed) -> Iterator[str]:

@@ -26,8 +26,9 @@ def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
     """Copy the values into the tensors, or have the model load them, as the command says."""
     if command.dtype and isinstance(model, torch.nn.Module):
         model.to(values.dtype(command.dtype))
-    if command.by == "itself":
-        model.load_state_dict(dict(zip(command.names, tensors, strict=True)), strict=True)
+    if command.by in ("itself", "assign"):
+        given = {name: t.clone() if command.by == "assign" else t for name, t in zip(command.names, tensors, strict=True)}
+        model.load_state_dict(given, strict=True, assign=command.by == "assign")
     else:
         mine = plain.named_state(model)
         with torch.no_grad():

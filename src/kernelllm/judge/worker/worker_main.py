@@ -6,6 +6,7 @@ Everything here may be subverted by the candidate; the judge relies on none of i
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import os
@@ -183,11 +184,11 @@ class Session:
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
-        self._stays = (self.model, self.called) if command.beside else (None, None)
+        self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
         if sum(tensor.nbytes for tensor, _ in plain.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
-            self.model = self._built(kind, args, kwargs, command)
+            self.model = copy.deepcopy(self.model) if command.copied else self._built(kind, args, kwargs, command)
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
