@@ -120,3 +120,38 @@ def test_what_cannot_be_copied_is_told(warm: Judge) -> None:
     verdict = warm.judge(Problem(name="scale", source=(CHEATS / "problems" / "scale.py").read_text()), Candidate(source=source))
     assert verdict.status is Status.CORRECT, verdict.message
     assert any("cannot be copied" in f.message and "made for one use" in f.message for f in verdict.findings)
+
+
+@pytest.mark.parametrize(("cast", "told"), [(".to(tl.int32)", True), ("", False)])
+def test_whole_numbers_that_lose_bits_are_told(warm: Judge, cast: str, told: bool) -> None:
+    kernel = f"""
+@triton.jit
+def clamp_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + at, at < n, other=0){cast}
+    tl.store(y_ptr + at, tl.maximum(v, 3).to(tl.int64), at < n)
+"""
+    forward = """        x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        clamp_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y"""
+    verdict = warm.judge(problem("x.clamp(min=3)", "[torch.randint(-100, 100, (9, 70))]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert ("inputs_as_drawn" in verdict.message) is told
+
+
+@pytest.mark.parametrize(("shape", "told"), [("x.shape", True), ("(x.numel() // max(x.shape[-1], 1), x.shape[-1])", False)])
+def test_another_result_for_one_more_dimension_is_told(warm: Judge, shape: str, told: bool) -> None:
+    kernel = """
+@triton.jit
+def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + tl.program_id(0) * width + at, at < width, other=0.0)
+    tl.store(y_ptr + tl.program_id(0) * width + at, v - tl.sum(v) / width, at < width)
+"""
+    forward = f"""        x, y = x.contiguous(), torch.zeros_like(x)
+        rows, width = {shape}[:2]
+        centre_kernel[(rows,)](x, y, width, BLOCK=triton.next_power_of_2(width))
+        return y"""
+    verdict = warm.judge(problem("x - x.mean(-1, keepdim=True)", "[torch.randn(9, 70)]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("one more dimension" in f.message for f in verdict.findings if f.check == "limits") is told

@@ -1,7 +1,10 @@
-"""Numbers near zero for references that call ``expm1`` or ``log1p``, which are there to be exact for these alone.
+"""Numbers near zero, for references that tell what becomes of them.
 
-``exp(x) - 1`` and ``log(1 + x)`` lose the digits of a small x. What is wrong there is a warning: within the tolerance of the problem's
-own numbers, it is as right.
+Those that call ``expm1`` or ``log1p`` are exact for these: ``exp(x) - 1`` and ``log(1 + x)`` lose the digits of a small x. That is a
+warning: within the tolerance of the problem's own numbers, it is as right.
+
+Those whose results are in proportion to their inputs (sums, products, maxima) know no small numbers. Where inputs are a power of two as
+large, so is all that an honest kernel computes, to the last bit. Who leaves out what is small is wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ import re
 
 import torch
 
-from kernelllm.core.types import Finding, Severity
+from kernelllm.core.types import Finding, Severity, Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import faint
@@ -20,6 +24,9 @@ from kernelllm.problems import nested
 NAME = "precision"
 _EXACT_NEAR_ZERO = re.compile(r"aten\.(special_)?(expm1|log1p)_?\.")
 _SIZE = 1e-6
+_SCALE = 2.0**-20
+_POWERS = (1, 2, 3)
+"""Of the scale, by which results may change."""
 _WRONG, _WELL_KNOWN = 1e-2, 1e-4
 """Relative errors of an output by rms: of one that lost its digits, and up to which eager's own is exact."""
 
@@ -45,6 +52,37 @@ def try_faint_arguments(process: CandidateProcess, reference: Reference, seed: i
     text = f"The reference calls {called}, which is exact near zero. For numbers of about {_SIZE:g} the candidate is off by "
     text += f"{max(errors):.0%}, as {other} is: use libdevice.{called}."
     return [Finding(check=NAME, message=text, severity=Severity.WARN)]
+
+
+def try_in_proportion(process: CandidateProcess, reference: Reference, seed: int) -> None:
+    """Raises CandidateFailure where the reference's results are in proportion to its inputs, and the candidate's are not."""
+    if reference.draws or reference.heavy or (inputs := faint(reference, seed, _SCALE)) is None:
+        return
+    build(process, reference)
+    with reference.buffers_restored():
+        usual = reference.run(reference.inputs(seed), seed, refinable=False)
+    with reference.buffers_restored():
+        small = reference.run(nested.mapped(inputs, torch.Tensor.clone), seed, refinable=False)
+    if any(run.error or not run.finite or run.mutated_inputs for run in (usual, small)):
+        return
+    pairs = list(zip(nested.tensors(usual.expected.value), nested.tensors(small.expected.value), strict=True))
+    known = [number for number, pair in enumerate(pairs) if _proportional(*pair)]
+    if not known:
+        return
+    try:
+        mine = list(nested.tensors(process.run(inputs, seed).value))
+    except CandidateFailure:
+        return
+    if [t.shape for t in mine] != [t.shape for _, t in pairs] or (worst := max(_error(mine[n], pairs[n][1]) for n in known)) <= _WRONG:
+        return
+    text = "Silently different for inputs a millionth as large: the reference's results stay in proportion, and these are off by"
+    raise CandidateFailure(Status.INCORRECT, f"{text} {worst:.0%}. What is small must not be left out.", check="silently_different")
+
+
+def _proportional(usual: torch.Tensor, small: torch.Tensor) -> bool:
+    if not usual.is_floating_point() or usual.shape != small.shape or not bool(usual.any()):
+        return False
+    return any(_error(small.double(), usual.double() * _SCALE**power) <= _WELL_KNOWN for power in _POWERS)
 
 
 def _error(mine: torch.Tensor, exact: torch.Tensor) -> float:
