@@ -22,7 +22,7 @@ from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status
-from kernelllm.judge.checks.operator_families import heavy
+from kernelllm.judge.checks.operator_families import computing, heavy
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
@@ -199,8 +199,8 @@ class CompileBeside:
         original = self._compile.original
         if original is None or not original.flops or not (whole := float(shrink.flops(self._problem, {}))):
             return []
-        ops = {name: count for name, count in original.ops.items() if heavy(name)}
-        theirs = {name: count for name, count in reference_ops.items() if heavy(name)}
+        # what is light depends on sizes, and the reference's was counted at others
+        ops, theirs = ({n: count for n, count in of.items() if heavy(n) or computing({n: 1})} for of in (original.ops, reference_ops))
         return [WatchedOperators("at the original sizes", ops, original.flops, theirs, {"all": whole})]
 
     @property

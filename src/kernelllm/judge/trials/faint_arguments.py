@@ -58,7 +58,6 @@ def try_in_proportion(process: CandidateProcess, reference: Reference, seed: int
     """Raises CandidateFailure where the reference's results are in proportion to its inputs, and the candidate's are not."""
     if reference.draws or reference.heavy or (inputs := faint(reference, seed, _SCALE)) is None:
         return
-    build(process, reference)
     with reference.buffers_restored():
         usual = reference.run(reference.inputs(seed), seed, refinable=False)
     with reference.buffers_restored():
@@ -66,23 +65,32 @@ def try_in_proportion(process: CandidateProcess, reference: Reference, seed: int
     if any(run.error or not run.finite or run.mutated_inputs for run in (usual, small)):
         return
     pairs = list(zip(nested.tensors(usual.expected.value), nested.tensors(small.expected.value), strict=True))
-    known = [number for number, pair in enumerate(pairs) if _proportional(*pair)]
-    if not known:
+    powers = {number: power for number, pair in enumerate(pairs) if (power := _proportion(*pair))}
+    if not powers:
         return
-    try:
-        mine = list(nested.tensors(process.run(inputs, seed).value))
-    except CandidateFailure:
+    mine = []
+    for given in (reference.inputs(seed), inputs):
+        build(process, reference)  # runs change buffers
+        try:
+            mine.append(list(nested.tensors(process.run(given, seed).value)))
+        except CandidateFailure:
+            return
+    if any([t.shape for t in made] != [t.shape for t, _ in pairs] for made in mine):
         return
-    if [t.shape for t in mine] != [t.shape for _, t in pairs] or (worst := max(_error(mine[n], pairs[n][1]) for n in known)) <= _WRONG:
+    # where several results are right, such as any of the values for one place, its own tell
+    right = {n: (pairs[n][1], mine[0][n] * _SCALE**power) for n, power in powers.items()}
+    worst = max(min(_error(mine[1][n], one) for one in both) for n, both in right.items())
+    if worst <= _WRONG:
         return
     text = "Silently different for inputs a millionth as large: the reference's results stay in proportion, and these are off by"
     raise CandidateFailure(Status.INCORRECT, f"{text} {worst:.0%}. What is small must not be left out.", check="silently_different")
 
 
-def _proportional(usual: torch.Tensor, small: torch.Tensor) -> bool:
+def _proportion(usual: torch.Tensor, small: torch.Tensor) -> int:
+    """The power of the scale by which a result changes; 0 where it does not change so."""
     if not usual.is_floating_point() or usual.shape != small.shape or not bool(usual.any()):
-        return False
-    return any(_error(small.double(), usual.double() * _SCALE**power) <= _WELL_KNOWN for power in _POWERS)
+        return 0
+    return next((power for power in _POWERS if _error(small.double(), usual.double() * _SCALE**power) <= _WELL_KNOWN), 0)
 
 
 def _error(mine: torch.Tensor, exact: torch.Tensor) -> float:

@@ -17,7 +17,7 @@ from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator import coverage, functions, lockstep, memory, races, sampling, tf32
 from kernelllm.backends.triton.emulator.captured_globals import unchanged
 from kernelllm.backends.triton.emulator.sampling import Sampling
-from kernelllm.backends.triton.emulator.undefined_lanes import UnloadedLanes
+from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, source_of, tuned
 
 

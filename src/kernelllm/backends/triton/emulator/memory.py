@@ -16,7 +16,7 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
 from kernelllm.backends.base import IllegalAccess, Stopped
-from kernelllm.backends.triton.emulator import cooperative, races, undefined_lanes
+from kernelllm.backends.triton.emulator import cooperative, races, unloaded_lanes
 from kernelllm.backends.triton.emulator.races import Races
 from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling
 
@@ -229,7 +229,7 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
         if partly and other is None:
-            filling = 0 if _Current.has_other else undefined_lanes.value(element, kind)
+            filling = 0 if _Current.has_other else unloaded_lanes.value(element, kind)
             other = ti.TensorHandle(np.full(ptrs.data.shape, filling, dtype=kind), element)
         if index < 0 or _Current.bounds is None:
             return load(self, ptrs, mask, other, *rest, **named)
