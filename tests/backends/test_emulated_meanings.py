@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import interpreted
@@ -15,3 +16,8 @@ def test_kernels_mean_what_they_mean_to_the_compiler() -> None:
 
 def test_libdevice_is_whole() -> None:
     assert interpreted.run(SCRIPT.with_name("emulated_libdevice.py")).strip() == "ran"
+
+
+def test_what_is_left_of_a_kernel_stores_where_it_does() -> None:
+    script = SCRIPT.with_name("emulated_stores.py")
+    assert interpreted.run(script).split() == re.findall(r"def (w(?:ith|here)_\w+)", script.read_text())

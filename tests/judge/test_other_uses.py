@@ -23,6 +23,16 @@ def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> N
     assert any("second backward" in f.message for f in verdict.findings) is told
 
 
+@pytest.mark.parametrize(("name", "told"), [("honest_leaky", False), ("honest_kept_on_ctx", True)])
+def test_an_input_that_changes_before_the_backward_is_told(name: str, told: bool) -> None:
+    leaky = Problem(name="leaky", source=(CHEATS / "problems" / "leaky.py").read_text())
+    one = Candidate(source=(CHEATS / "gradients" / f"{name}.py").read_text())
+    with Judge(JudgeSettings(device="cpu", time_limit_s=20, backward=True, sizes=1, cache=False)) as judge:
+        verdict = judge.judge(leaky, one)
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("an input changes in place" in f.message for f in verdict.findings) is told
+
+
 @pytest.mark.parametrize(
     ("init", "told"),
     [
@@ -66,3 +76,82 @@ def range_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
     verdict = warm.judge(problem("x.amax(-1) - x.amin(-1)", "[torch.rand(9, 70).sort(-1).values]"), candidate(kernel, forward))
     assert verdict.status is Status.CORRECT, verdict.message
     assert ("inputs_as_drawn" in verdict.message) is told
+
+
+@pytest.mark.parametrize(("name", "told"), [("honest_versions", True), ("honest_named_parameters", False)])
+def test_parameters_that_change_through_their_data_are_told(warm: Judge, name: str, told: bool) -> None:
+    source = (CHEATS / "weights" / f"{name}.py").read_text()
+    used = source.partition('PROBLEM = "')[2].partition('"')[0]
+    verdict = warm.judge(Problem(name=used, source=(CHEATS / "problems" / f"{used}.py").read_text()), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("through .data" in f.message for f in verdict.findings if f.check == "limits") is told
+
+
+@pytest.mark.parametrize(
+    ("reference", "expression", "told"),
+    [
+        ("torch.expm1(x)", "tl.exp(v) - 1.0", "off by"),
+        ("torch.expm1(x)", "libdevice.expm1(v)", ""),
+        ("torch.log1p(x * x) + x.abs().log1p()", "tl.log(1.0 + v * v) + tl.log(1.0 + tl.abs(v))", "log(1 + x)"),
+        ("torch.log1p(torch.exp(-x.abs()))", "tl.log(1.0 + tl.exp(-tl.abs(v)))", ""),
+        ("F.elu(x)", "tl.where(v > 0, v, tl.exp(v) - 1.0)", ""),
+    ],
+)
+def test_digits_that_a_small_number_loses_beside_one_are_told(warm: Judge, reference: str, expression: str, told: str) -> None:
+    one = elementwise(expression, extra="from triton.language.extra import libdevice")
+    verdict = warm.judge(problem(reference, "[torch.randn(9, 70)]"), one)
+    assert verdict.status is Status.CORRECT, verdict.message
+    found = [f.message for f in verdict.findings if f.check == "precision" and "near zero" in f.message]
+    assert bool(found) is bool(told)
+    assert all(told in text for text in found)
+
+
+@pytest.mark.parametrize(("name", "told"), [("honest_listed_parameters", True), ("honest_versions", False)])
+def test_parameters_that_others_take_the_place_of_are_told(warm: Judge, name: str, told: bool) -> None:
+    source = (CHEATS / "weights" / f"{name}.py").read_text()
+    verdict = warm.judge(Problem(name="scale", source=(CHEATS / "problems" / "scale.py").read_text()), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("assign=True" in f.message for f in verdict.findings if f.check == "state_dict") is told
+
+
+def test_what_cannot_be_copied_is_told(warm: Judge) -> None:
+    source = (CHEATS / "weights" / "honest_listed_parameters.py").read_text()
+    source += "\n    def __deepcopy__(self, known):\n        raise NotImplementedError('made for one use')\n"
+    verdict = warm.judge(Problem(name="scale", source=(CHEATS / "problems" / "scale.py").read_text()), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("cannot be copied" in f.message and "made for one use" in f.message for f in verdict.findings)
+
+
+@pytest.mark.parametrize(("cast", "told"), [(".to(tl.int32)", True), ("", False)])
+def test_whole_numbers_that_lose_bits_are_told(warm: Judge, cast: str, told: bool) -> None:
+    kernel = f"""
+@triton.jit
+def clamp_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + at, at < n, other=0){cast}
+    tl.store(y_ptr + at, tl.maximum(v, 3).to(tl.int64), at < n)
+"""
+    forward = """        x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        clamp_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y"""
+    verdict = warm.judge(problem("x.clamp(min=3)", "[torch.randint(-100, 100, (9, 70))]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert ("inputs_as_drawn" in verdict.message) is told
+
+
+@pytest.mark.parametrize(("shape", "told"), [("x.shape", True), ("(x.numel() // max(x.shape[-1], 1), x.shape[-1])", False)])
+def test_another_result_for_one_more_dimension_is_told(warm: Judge, shape: str, told: bool) -> None:
+    kernel = """
+@triton.jit
+def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + tl.program_id(0) * width + at, at < width, other=0.0)
+    tl.store(y_ptr + tl.program_id(0) * width + at, v - tl.sum(v) / width, at < width)
+"""
+    forward = f"""        x, y = x.contiguous(), torch.zeros_like(x)
+        rows, width = {shape}[:2]
+        centre_kernel[(rows,)](x, y, width, BLOCK=triton.next_power_of_2(width))
+        return y"""
+    verdict = warm.judge(problem("x - x.mean(-1, keepdim=True)", "[torch.randn(9, 70)]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("one more dimension" in f.message for f in verdict.findings if f.check == "limits") is told

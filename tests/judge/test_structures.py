@@ -101,3 +101,22 @@ def test_positions_among_equal_values_may_be_returned_twice() -> None:
     for mine, right in ((other, True), (wrong, False)):
         taken = as_chosen((mine, mine), (expected, expected), lambda: run.found)
         assert [torch.equal(one, expected) for one in taken] == [right, right]
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ("Output(scale(x, two), x.shape[0])", ""),
+        ("(scale(x, two), x.shape[0])", "is a plain sequence: reading it by name fails"),
+        ("Swapped(scale(x, two), x.shape[0])", "has its names in the order rows, doubled"),
+    ],
+)
+def test_names_of_a_tuple_are_kept(warm: Judge, result: str, told: str) -> None:
+    kinds = "Output = namedtuple('Output', 'doubled rows')\nSwapped = namedtuple('Other', 'rows doubled')"
+    names = f"from collections import namedtuple\n{kinds}"
+    named = problem("Output(x * 2, x.shape[0])", "[torch.randn(ROWS, 24)]", extra=f"ROWS = 40\n{names}")
+    mine = candidate(f"{names}\n{SCALE}", f"        two = torch.full((1,), 2.0, device=x.device)\n        return {result}")
+    verdict = warm.judge(named, mine)
+    assert verdict.status is (Status.INCORRECT if "order" in told else Status.CORRECT), verdict.message
+    assert ("output_names" in verdict.message) is ("plain" in told)
+    assert told in " ".join((verdict.message, *(f.message for f in verdict.findings)))

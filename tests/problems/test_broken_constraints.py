@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelllm.problems.broken_constraints import FRACTIONS, LARGE, LENGTHS, SENTINEL, TWICE, UNSORTED, WHERE, sentinels, without
+from kernelllm.problems.broken_constraints import FRACTIONS, LARGE, LENGTHS, SENTINEL, TWICE, UNSORTED, WHERE, WIDE, sentinels, without
 
 SOURCE = "F.cross_entropy(x, t, ignore_index=-100) * (t != -7) * x.sum(-1)"
 DRAWS: dict[str, Callable[[], torch.Tensor]] = {
@@ -16,6 +16,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     FRACTIONS: lambda: torch.randint(0, 9, (8, 32)).float(),
     TWICE: lambda: torch.randperm(32),
     LARGE: lambda: torch.randint(0, 9, (8, 32)),
+    WIDE: lambda: torch.randint(0, 9, (8, 32)),
     SENTINEL: lambda: torch.randint(0, 9, (8, 32)),
 }
 

@@ -176,8 +176,11 @@ class SampledLaunches(ABC):
 
     @abstractmethod
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-        """Indices of the elements of a contiguous copy of ``tensor`` that hold their final value, and how many elements all programs
-        together write at most, by what those that ran wrote. None where nothing is known."""
+        """Indices of elements of a contiguous copy of ``tensor`` that hold their final value, and how many all programs write at most."""
+
+    @abstractmethod
+    def holes(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Indices of the elements of a contiguous copy of ``tensor`` that no program of any launch writes; None where that is not known."""
 
 
 class Launches:

@@ -76,6 +76,7 @@ class CallTraces:
                 found.append(f"output {number + 1} is the memory of input tensor {self._at.index(where) + 1}")
             elif output.numel() and where not in own and where[0] not in self._created and _overlaps(where, self._written):
                 found.append(f"output {number + 1} is memory that the model keeps, and overwrites in a later call")
+        found += [f"some elements of output {number + 1} are one in memory" for number, output in enumerate(outputs) if _expanded(output)]
         sharing = _sharing([outputs[index] for index in values.leaves(tree)])
         found += [f"outputs {other + 1} and {number + 1} lie in the same memory" for number, other in sorted(sharing.items())]
         return tuple(found)
@@ -87,6 +88,12 @@ def memory(tensor: torch.Tensor) -> _Range:
         return 0, 0
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _expanded(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    return any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _sharing(outputs: Sequence[torch.Tensor]) -> dict[int, int]:

@@ -24,8 +24,10 @@ from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
+from kernelllm.judge.trials.faint_arguments import try_faint_arguments, try_in_proportion
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.gradient_uses import try_gradient_uses
+from kernelllm.judge.trials.more_dimensions import try_more_dimensions
 from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import changes_with_calls
@@ -121,6 +123,8 @@ class Evaluation:
             seen.compiled = compiling.result(seen.trials.failure, launched)
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
+                seen.findings += compiling.without_kernels(launched)
+                seen.trials.watched += compiling.watched(seen.trials.reference_ops)
                 seen.findings += compiling.never_run(launched | seen.sampled_kernels, seen.configurations)
                 if compiling.unwritten:
                     seen.trials.failure = CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; {compiling.unwritten}")
@@ -207,9 +211,12 @@ class Evaluation:
             found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
             if worker.left > _LEFT * worker.seconds:
-                try_two_models(worker, reference, seed)
+                trials.findings += try_two_models(worker, reference, seed)
                 trials.findings += try_state_dict(worker, reference, seed)
                 trials.findings += try_unusual_inputs(worker, reference, seed)
+                trials.findings += try_faint_arguments(worker, reference, seed)
+                try_in_proportion(worker, reference, seed)
+                trials.findings += try_more_dimensions(worker, reference, seed)
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Configurations that had no turn in the trials; some programs at the original size, or a large one."""
@@ -220,7 +227,7 @@ class Evaluation:
             seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
             try_remaining(worker, references[0], seed, configurations(worker))
             with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:
-                if large is not None and (names := compare_sampled(worker, large)):
+                if large is not None and (names := compare_sampled(worker, large, seen.trials.watched)):
                     seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
             seen.configurations = configurations(worker)
         except CandidateFailure as failure:

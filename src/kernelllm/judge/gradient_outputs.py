@@ -25,6 +25,8 @@ OUTPUT, GRADIENT = "output", "grad of "
 IN_TURN, TWICE = "in turn", "twice"
 """Other orders: the inputs are those of two calls, whose forwards both come before their backwards, and two results are given; or the
 backward runs twice, and the second one counts."""
+INPUTS_CHANGE, PARAMETERS_CHANGE = "inputs change", "parameters change"
+"""Or these change in place between forward and backward."""
 _SEED = 20_011
 
 
@@ -70,7 +72,7 @@ class Differentiated:
         self.frozen: tuple[str, ...] = ()
         """Inputs and parameters that need no gradients."""
         self.order = ""
-        """Of forwards and backwards: :data:`IN_TURN`, :data:`TWICE`, or one after the other."""
+        """Of forwards and backwards: :data:`IN_TURN`, :data:`TWICE`, or one after the other, where something may change in between."""
         self._calls = 0
 
     def __call__(self, *inputs: Any) -> Any:
@@ -109,6 +111,10 @@ class Differentiated:
     def _result(self, graph: _Graph) -> dict[str, Any]:
         """What a call gives, by its backward."""
         sources, known = graph.sources, graph.known
+        changing = {INPUTS_CHANGE: sources, PARAMETERS_CHANGE: known}.get(self.order, {})
+        with torch.no_grad():
+            for tensor in {id(t): t for t in changing.values()}.values():
+                tensor.add_(1.0)
         if self.order == TWICE:
             self._gradients(graph.tensors, [*sources.values(), *known.values()], retain=True)
         found = self._gradients(graph.tensors, [*sources.values(), *known.values()])

@@ -22,9 +22,11 @@ from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.background import TORCH
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status
+from kernelllm.judge.checks.operator_families import computing, heavy
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.configurations import Configurations, unseen
@@ -185,6 +187,22 @@ class CompileBeside:
             found.append(Finding(check="not_run", message=f"{what}{text}", severity=Severity.WARN))
         return found
 
+    def without_kernels(self, launched: Set[str]) -> list[Finding]:
+        """Where no kernel is launched at the original sizes. After :meth:`result`."""
+        original = self._compile.original
+        if original is None or original.cut or self._failed or not launched or any(k.launches for k in original.kernels):
+            return []
+        return [Finding(check="no_kernel", message="No kernel is launched at the original sizes: torch does all there.")]
+
+    def watched(self, reference_ops: dict[str, int]) -> list[WatchedOperators]:
+        """Torch's heavy operators at the original sizes, beside the reference's FLOPs there. After :meth:`result`."""
+        original = self._compile.original
+        if original is None or not original.flops or not (whole := float(shrink.flops(self._problem, {}))):
+            return []
+        # what is light depends on sizes, and the reference's was counted at others
+        ops, theirs = ({n: count for n, count in of.items() if heavy(n) or computing({n: 1})} for of in (original.ops, reference_ops))
+        return [WatchedOperators("at the original sizes", ops, original.flops, theirs, {"all": whole})]
+
     @property
     def unwritten(self) -> str:
         """What no kernel can have written of an output at the original sizes. After :meth:`result`."""
@@ -222,6 +240,8 @@ class TargetCompile:
         """The kernels that are launched at the original sizes."""
         self.unwritten = ""
         """See :class:`kernelllm.judge.transport.protocol.Compiled`."""
+        self.original: p.Compiled | None = None
+        """The run at the original sizes."""
 
     def stop(self) -> None:
         """Give up, from another thread; what was compiled until now is the result."""
@@ -261,6 +281,7 @@ class TargetCompile:
                 flags = {"binary": self._context.settings.assembles, "hollow": job.hollow}
                 compiled = process.compile(job.tree, job.specs, self._context.target, job.fake, job.inputs, **flags)
                 if job.inputs is None:
+                    self.original = compiled
                     self.unwritten, self.at_original = compiled.unwritten, tuple(k for k in compiled.kernels if k.launches)
                 if trial is not None:
                     self._list_launches(process, trial)

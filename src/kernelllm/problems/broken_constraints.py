@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
     _Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor | None]
 
-UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "sentinel"
+UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, WIDE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "wide", "sentinel"
 WHERE = {
     UNSORTED: "where rows are not sorted",
     LENGTHS: "where rows are not of length one",
     FRACTIONS: "where numbers are not whole",
     TWICE: "where whole numbers come twice in a row",
     LARGE: "where whole numbers are up to a million",
+    WIDE: "where whole numbers of 64 bits need more than 32",
     SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
 }
 """Each kind, as a reader is told of it."""
-_MILLION = 2**20
+_MILLION, _BEYOND = 2**20, 2**40
 _FEW = 3
 """Of so many different numbers or more, which are whole, it is no mask and no sign."""
 _SHARE = 1 / 4
@@ -109,13 +110,13 @@ def _twice(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     return x[..., torch.randint(x.shape[-1], (x.shape[-1],), generator=draw).to(x.device)]
 
 
-def _large(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+def _large(x: torch.Tensor, draw: torch.Generator, least: int = 4, most: int = _MILLION) -> torch.Tensor | None:
     import torch
 
-    if not _whole(x) or x.element_size() < 4 or (x.dim() and in_order(x)):
+    if not _whole(x) or x.element_size() < least or (x.dim() and in_order(x)):
         return None
-    low = -_MILLION if bool((x < 0).any()) else 0
-    return torch.randint(low, _MILLION, x.shape, generator=draw).to(x.device, x.dtype)
+    low = -most if bool((x < 0).any()) else 0
+    return torch.randint(low, most, x.shape, generator=draw).to(x.device, x.dtype)
 
 
 def _with_sentinel(x: torch.Tensor, draw: torch.Generator, found: tuple[int, ...]) -> torch.Tensor | None:
@@ -135,4 +136,5 @@ def _whole(x: torch.Tensor) -> bool:
 
 _CHANGES: dict[str, _Change] = {
     UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
+    WIDE: partial(_large, least=8, most=_BEYOND),
 }  # fmt: skip

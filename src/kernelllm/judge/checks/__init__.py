@@ -46,9 +46,10 @@ def observed_findings(checks: Sequence[Any], observation: Observation) -> list[F
 
 
 def tidy(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings without repetitions (one for a check and line), worst first. They quote the candidate, so their text is made printable."""
-    kept: dict[tuple[str, int, Severity], Finding] = {}
+    """Findings without repetitions (one for a check and line, all limits), worst first. They quote the candidate, so their text is made
+    printable."""
+    kept: dict[tuple[str, int, Severity, str], Finding] = {}
     for finding in findings:
         shown = msgspec.structs.replace(finding, message=printable(finding.message))
-        kept.setdefault((finding.check, finding.line, finding.severity), shown)
+        kept.setdefault((finding.check, finding.line, finding.severity, shown.message if finding.check == "limits" else ""), shown)
     return sorted(kept.values(), key=lambda f: (_ORDER[f.severity], f.check, f.line))

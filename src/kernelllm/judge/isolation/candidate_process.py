@@ -42,11 +42,14 @@ class CandidateRun(p.RunFigures, frozen=True, kw_only=True):
 class SampledRun:
     """What some programs of each launch wrote of the outputs: see :class:`kernelllm.judge.transport.protocol.Sampled`."""
 
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...] | None
+    """None where nothing came of it but the figures below."""
     parts: list[list[torch.Tensor]]
     unwritten: str
     kernels: tuple[str, ...]
     configurations_left: bool
+    ops: dict[str, int]
+    flops: dict[str, float]
 
 
 class CandidateProcess(Closing):
@@ -145,9 +148,10 @@ class CandidateProcess(Closing):
 
     def construct(
         self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False,
-        gradients: p.Gradients | None = None, beside: bool = False,
+        gradients: p.Gradients | None = None, beside: bool = False, copied: bool = False,
     ) -> p.Constructed:
-        """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`)."""
+        """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`); ``copied``: and is
+        copied."""
         if self.lost:
             self._end_worker()
             self._worker, self.lost = self._spawn(), False
@@ -162,20 +166,21 @@ class CandidateProcess(Closing):
             fake=fake,
             gradients=gradients,
             beside=beside,
+            copied=copied,
         )
         return _expect(reply, p.Constructed)
 
     def load(
-        self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "", swap: bool = False, by_itself: bool = False
+        self, state: Mapping[str, torch.Tensor], training: bool, dtype: str = "", swap: bool = False, by: str = ""
     ) -> None:
         """Copy values into the model's parameters and buffers, and set train or eval mode. ``dtype``: what floating ones become first;
-        ``swap``: of the model that stayed when another was built beside it, and that is called from now on; ``by_itself``: by the model's
-        own ``load_state_dict``."""
+        ``swap``: of the model that stayed when another was built beside it, and that is called from now on; ``by``: ``itself``, by the
+        model's own ``load_state_dict``, or ``data``, through ``.data``."""
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by_itself": by_itself}
+        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
     def run(self, inputs: list[Any], seed: int, *, hold: bool = False, named: dict[str, Any] | None = None, **flags: Any) -> CandidateRun:
@@ -202,18 +207,17 @@ class CandidateProcess(Closing):
         counted = {name: getattr(ran, name) for name in p.RunFigures.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
-    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun | None:
-        """One call of which launches run some programs; None where nothing came of it. ``output_bytes``: room for what they wrote."""
+    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun:
+        """One call of which launches run some programs. ``output_bytes``: room for what they wrote."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
         output = self._arena("output", output_bytes)
         both = (arena, output)
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
         reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
         sampled = _expect(reply, p.Sampled)
-        if sampled.shapes is None:
-            return None
-        (parts,) = self._take(sampled.tensors, output, sampled.tree)
-        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, sampled.configurations_left)
+        parts = [] if sampled.shapes is None else self._take(sampled.tensors, output, sampled.tree)[0]
+        left, done = sampled.configurations_left, (sampled.ops, sampled.flops)
+        return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, left, *done)
 
     def held_output(self) -> Any:
         """What the run that was told to hold its outputs returned, as it is now."""

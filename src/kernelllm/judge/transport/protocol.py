@@ -34,6 +34,7 @@ import msgspec
 
 from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import WorkerError
+from kernelllm.judge.transport.run_figures import RunFigures as RunFigures
 
 MAX_COMMAND = 64 * 2**20
 MAX_REPLY = 16 * 2**20
@@ -101,6 +102,7 @@ class Construct(msgspec.Struct, tag="construct"):
     fake: bool = False
     """Build without memory (FakeTensorMode): the compile check at original sizes."""
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
+    copied: bool = False  # likewise, and this one is a copy of it (copy.deepcopy)
     gradients: Gradients | None = None  # every later call of the model runs its backward too
 
 
@@ -112,7 +114,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
-    by_itself: bool = False  # by the model's own load_state_dict, strictly
+    by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "data": through .data
 
 
 class RunOnce(msgspec.Struct, tag="run"):
@@ -282,30 +284,6 @@ class Grow(msgspec.Struct, tag="grow"):
     bytes: int
 
 
-class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker counted in one run."""
-
-    launches: int = 0
-    busy_ms: float = 0.0
-    ops: dict[str, int] = {}
-    flops: dict[str, float] = {}
-    """FLOPs of this run, where it is watched."""
-    forward_ops: dict[str, int] = {}
-    forward_flops: dict[str, float] = {}
-    forward_launches: int = 0
-    """Launches of the forward alone, where there is a backward."""
-    kernel_flops: float = 0.0
-    """Arithmetic of kernels in this run, as far as it is known (see :class:`KernelSeen`)."""
-    backwards: bool = False
-    """Whether the programs of any launch ran from the last to the first."""
-    did: str = ""
-    """Equal in runs with the same launches (where there is no GPU) and operators."""
-    written: tuple[int, ...] = ()
-    """Inputs into which an operator of torch wrote, or a kernel (where there is no GPU), also where it put back what was there."""
-    left: tuple[str, ...] = ()
-    """What it left behind: see :class:`kernelllm.judge.call_traces.CallTraces`."""
-
-
 class Ran(RunFigures, frozen=True, tag="ran"):
     id: int
     tree: Any
@@ -324,6 +302,9 @@ class Sampled(msgspec.Struct, tag="sampled"):
     """What all programs together leave unwritten of an output that they alone write; empty where that is not certain."""
     configurations_left: bool = False
     """See :class:`kernelllm.backends.base.SampledLaunches`."""
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+    """Torch's operators and their FLOPs, as far as the run came."""
     tensors: tuple[TensorSpec, ...] = ()
 
 
@@ -365,6 +346,9 @@ class Compiled(msgspec.Struct, tag="compiled"):
     """Whether it did look at such values."""
     unwritten: str = ""
     """What no kernel writes of an output, at these sizes; empty where all of it may be written."""
+    ops: dict[str, int] = {}
+    flops: dict[str, float] = {}
+    """Torch's operators and their FLOPs, at the original sizes alone."""
 
 
 class AuditEvent(msgspec.Struct, frozen=True):

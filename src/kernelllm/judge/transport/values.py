@@ -11,7 +11,8 @@ tag      value                               payload
 ``s``    str                                 str
 ``y``    bytes                               bytes
 ``l``    list                                list of trees
-``u``    tuple (also named tuples)           list of trees
+``u``    tuple                               list of trees
+``m``    named tuple                         [names, list of trees]
 ``d``    mapping (also a dataclass)          list of [key tree, tree]
 ``o``    settings with attributes            list of [key tree, tree]
 ``z``    torch.Size                          list of ints
@@ -24,7 +25,9 @@ tag      value                               payload
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,9 +79,10 @@ def _encode_strict(value: Any, tensors: list[torch.Tensor], known: dict[int, int
         return ["t", known[id(value)]]
     if kind in _EXACT:
         return _EXACT[kind](value)
-    if kind is list or tuple in kind.__mro__:  # named tuples too; they are read as plain ones
+    if kind is list or tuple in kind.__mro__:
         items = list.__iter__(value) if kind is list else tuple.__iter__(value)
-        return ["l" if kind is list else "u", [_encode_strict(item, tensors, known, budget, depth + 1) for item in items]]
+        trees = [_encode_strict(item, tensors, known, budget, depth + 1) for item in items]
+        return ["l", trees] if kind is list else _of_tuple(kind, trees)
     mapping = dict in kind.__mro__
     if mapping or ("__dataclass_fields__" in type.__getattribute__(kind, "__dict__") and kind.__dictoffset__):
         pairs = dict.items(value if mapping else object.__getattribute__(value, "__dict__"))
@@ -109,10 +113,23 @@ def _encode(value: Any, tensors: list[torch.Tensor], depth: int, attributes: boo
     if isinstance(value, Mapping) or nested.is_dataclass(value):
         return ["d", [[_encode(part, tensors, depth + 1, attributes) for part in pair] for pair in nested.fields(value).items()]]
     if isinstance(value, list | tuple):
-        return ["u" if isinstance(value, tuple) else "l", [_encode(v, tensors, depth + 1, attributes) for v in value]]
+        trees = [_encode(v, tensors, depth + 1, attributes) for v in value]
+        return _of_tuple(type(value), trees) if isinstance(value, tuple) else ["l", trees]
     if hasattr(value, "item") and type(value).__module__ == "numpy":
         return _encode(value.item(), tensors, depth + 1)
     raise ValueProblem(f"A value of type {type(value).__module__}.{type(value).__qualname__} cannot be handed over.")
+
+
+def _of_tuple(kind: type[Any], trees: list[Tree]) -> Tree:
+    names = next((own["_fields"] for own in (type.__getattribute__(k, "__dict__") for k in kind.__mro__) if "_fields" in own), None)
+    if type(names) is not tuple or len(names) != len(trees) or not all(type(name) is str for name in names):
+        return ["u", trees]
+    return ["m", [list(names), trees]]
+
+
+@lru_cache(64)
+def _named(names: tuple[str, ...]) -> Callable[..., Any]:
+    return namedtuple("Named", names)
 
 
 def _settings(value: Any) -> dict[str, Any] | None:
@@ -173,6 +190,9 @@ def _decode(tree: Any, tensor: Callable[[int], Any], depth: int, budget: list[in
     if tag in ("l", "u"):
         members = [_decode(item, tensor, depth + 1, budget) for item in payload]
         return tuple(members) if tag == "u" else members
+    if tag == "m":
+        names, trees = payload
+        return _named(tuple(map(str, names)))(*[_decode(item, tensor, depth + 1, budget) for item in trees])
     if tag in ("d", "o"):
         items = {_decode(k, tensor, depth + 1, budget): _decode(v, tensor, depth + 1, budget) for k, v in payload}
         return SimpleNamespace(**items) if tag == "o" else items

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Status
-from kernelllm.judge.gradient_outputs import GRADIENT, IN_TURN, OUTPUT, TWICE
+from kernelllm.judge.gradient_outputs import GRADIENT, IN_TURN, INPUTS_CHANGE, OUTPUT, PARAMETERS_CHANGE, TWICE
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.failed_runs import failures_logged
@@ -18,6 +18,7 @@ from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.problems.nested import mapped
 
+_CHANGES = {INPUTS_CHANGE: "an input changes", PARAMETERS_CHANGE: "a parameter changes"}
 _MOST = 3
 """Tensors that have their gradients asked for each by itself."""
 
@@ -36,6 +37,9 @@ def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int
     _try_in_turn(uses, process, reference, state, seed)
     restore(process, reference, state)
     _try_twice(uses, process, reference, state, inputs, seed, whole)
+    for order, what in _CHANGES.items():
+        restore(process, reference, state)
+        _try_changed(uses, process, reference, inputs, seed, whole, order, what)
     with reference.forward_alone():
         build(process, reference)
         _try_disabled(uses, process, inputs, seed, whole)
@@ -112,6 +116,29 @@ def _try_twice(
         return
     if is_wrong(made, whole):
         uses.warnings.append(f"Gradients are other ones {what}: the backward overwrites what it needs, and nothing is said.")
+
+
+def _try_changed(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, whole: Any, order: str, what: str
+) -> None:
+    """Tell where something changes in place between forward and backward, and gradients are others without a word."""
+    saved = {name: tensor.clone() for name, tensor in reference.state().items()}
+    try:
+        theirs = _of_reference(reference, inputs, seed, order)
+    finally:
+        reference.load(saved)
+    expected = whole if theirs is None else theirs
+    try:
+        made = process.run(inputs, seed, backward=order).value
+    except CandidateFailure:  # as autograd itself does
+        return
+    if all(is_wrong(_gradients(made), _gradients(right)) for right in (expected, whole)):
+        says = "autograd refuses that for what it saved" if theirs is None else "the reference's are not"
+        uses.warnings.append(f"Gradients are silently other ones where {what} in place before the backward; {says}: use save_for_backward.")
+
+
+def _gradients(value: Any) -> list[Any]:
+    return [part for key, part in value.items() if key != OUTPUT]
 
 
 def _of_reference(reference: Reference, inputs: list[Any], seed: int, order: str = "") -> Any:

@@ -220,6 +220,16 @@ def _faint(reference: Reference, distribution: str, seed: int) -> list[Any] | No
     return None if made is None else _where_free(inputs, made, lambda tensor: tensor * scale)
 
 
+def faint(reference: Reference, seed: int, size: float) -> list[Any] | None:
+    """The problem's own inputs with its floating-point numbers so many times as large, where any others may be; None where none may."""
+    inputs = reference.inputs(seed)
+    if any(t.is_floating_point() and t.element_size() < 4 for t in flatten(inputs)) or not can_vary(inputs):
+        return None
+    made = _where_free(inputs, inputs, lambda tensor: tensor * size)
+    changed = any(not mine.equal(other) for mine, other in zip(flatten(inputs), flatten(made), strict=True))
+    return made if changed and survives(reference, made, whole_numbers=False) else None
+
+
 def _of_statistics(operators: Mapping[str, int]) -> bool:
     """Whether a model that ran these operators sums or normalises, and multiplies no matrices."""
     products = any(family(name) in OPERATORS_OF_PRODUCTS for name in operators)

@@ -16,6 +16,7 @@ import torch
 from kernelllm.core.types import SizeSet, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
+from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.compare import Expected, Rules
 from kernelllm.judge.trials.first_runs import build
@@ -67,8 +68,9 @@ def prepared(reference: Reference, seed: int) -> PreparedRun | None:
     return PreparedRun(reference, inputs, run) if useful else None
 
 
-def compare_sampled(process: CandidateProcess, large: PreparedRun) -> tuple[str, ...]:
-    """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
+def compare_sampled(process: CandidateProcess, large: PreparedRun, watched: list[WatchedOperators]) -> tuple[str, ...]:
+    """Names of the kernels that ran; none where nothing could be compared. ``watched`` gets what torch did. Raises CandidateFailure where
+    the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
     kernels: tuple[str, ...] = ()
     for number in range(_CONFIGURATIONS):
@@ -81,7 +83,8 @@ def compare_sampled(process: CandidateProcess, large: PreparedRun) -> tuple[str,
                 break
             failure.message = f"Right at the sizes tried; at {where}: {failure.message}"
             raise
-        if found is None:
+        watched.append(large.reference.watched_operators(f"at {where}", found.ops, found.flops))
+        if found.shapes is None:
             break
         wrong, any_compared = _wrong(found, large)
         if wrong and large.run.unstable:  # rounding makes anything of the reference's own output here
@@ -98,8 +101,8 @@ def _wrong(found: SampledRun, large: PreparedRun) -> tuple[str, bool]:
     """What is wrong, empty where nothing is; and whether anything was compared."""
     theirs = values.flatten(large.run.expected.value)
     shapes = [tuple(t.shape) for t in theirs]
-    if list(found.shapes) != shapes:
-        return f"the outputs have the shapes {list(found.shapes)[:4]}, and the reference's {shapes[:4]}.", False
+    if list(found.shapes or ()) != shapes:
+        return f"the outputs have the shapes {list(found.shapes or ())[:4]}, and the reference's {shapes[:4]}.", False
     if found.unwritten:
         return f"{found.unwritten}.", False
     places = {number: part for number, part in enumerate(found.parts) if len(part) == 2 and part[0].numel()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -12,12 +13,16 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.other_states import other_state
+from kernelllm.judge.trials.other_states import State, other_state
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.judge.trials.schedule import INIT_SEED
 
 NAME = "state_dict"
+_DATA = (
+    "It takes no notice of parameters that change through .data, which no version counts: write into them under torch.no_grad() instead, "
+    "as optimizers and load_state_dict do."
+)
 
 
 def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
@@ -36,7 +41,7 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
     own = process.run(inputs, seed).value
     process.load(saved, reference.training)
     try:
-        process.load(other, reference.training, by_itself=True)
+        process.load(other, reference.training, by="itself")
     except CandidateFailure as failure:
         said = re.sub(r"\s+", " ", failure.message.partition("\nTraceback")[0].removeprefix("The candidate raised "))
         warnings.append(f"ModelNew does not load the reference's state_dict as it is (strict=True): {said[:240]}")
@@ -44,7 +49,39 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
         if not reference.draws and is_wrong(process.run(inputs, seed).value, own):
             text = "Right with parameters that were written into its tensors, wrong after ModelNew.load_state_dict() loaded them."
             raise CandidateFailure(Status.INCORRECT, f"{text} Leave that method as torch.nn.Module has it.", check="silently_different")
-    return [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
+    found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
+    if not (reference.draws or reference.heavy) and _overlooks_data(process, reference, inputs, saved, written, own, seed):
+        found.append(Finding(check="limits", message=_DATA, severity=Severity.INFO))
+    if not (reference.draws or reference.heavy or warnings):
+        found += _assigned(process, reference, inputs, saved, other, own, seed)
+    return found
+
+
+def _overlooks_data(
+    process: CandidateProcess, reference: Reference, inputs: list[Any], before: State, written: State, own: Any, seed: int
+) -> bool:
+    """Whether parameters that change through ``.data``, right after a run, leave the result as it was."""
+    process.load(before, reference.training)
+    process.run(inputs, seed)
+    process.load(written, reference.training, by="data")
+    return is_wrong(process.run(inputs, seed).value, own)
+
+
+def _assigned(
+    process: CandidateProcess, reference: Reference, inputs: list[Any], before: State, other: State, own: Any, seed: int
+) -> list[Finding]:
+    """A warning where other parameters take the place of the model's, and it goes on with those before."""
+    process.load(before, reference.training)
+    process.run(inputs, seed)
+    process.load({name: tensor for name, tensor in before.items() if name not in other}, reference.training)  # runs change buffers
+    try:
+        process.load(other, reference.training, by="assign")
+        wrong = is_wrong(process.run(inputs, seed).value, own)
+    except CandidateFailure as failure:
+        said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
+        return [Finding(check="limits", message=f"It refuses load_state_dict(assign=True): {said}", severity=Severity.INFO)]
+    text = "It goes on with the parameters that it had where load_state_dict(assign=True), or a user, puts others in their place."
+    return [Finding(check=NAME, message=text, severity=Severity.WARN)] if wrong else []
 
 
 def _shared_otherwise(model: torch.nn.Module, built: p.Constructed) -> Iterator[str]:

@@ -12,17 +12,18 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.types import Finding, Problem, Severity, Status, Trial
+from kernelllm.core.types import Finding, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
+from kernelllm.judge.kept_outputs import KEEPS, keeps_all
 from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
-from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials import input_distribution
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
 from kernelllm.judge.trials.output_comparison import OutputComparison
+from kernelllm.judge.trials.output_structure import refuse_empty, told_of_names, told_of_nan
 from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
@@ -144,10 +145,12 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     Raises CandidateFailure, ProblemError."""
     reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
     if planned.is_first and not reference_run.error:
-        _refuse_empty(size.reference.problem, reference_run)
-        _tell_nan(size, reference_run)
+        refuse_empty(size.reference.problem, reference_run)
+        size.evidence.findings += told_of_nan(size.label, reference_run)
     comparison = None
     if call.run is not None and not reference_run.error:
+        if planned.is_first and size.position == 0:
+            size.evidence.findings += told_of_names(call.run.value, reference_run.expected.value)
         comparison = size.comparison.output(planned, call.run, reference_run)
     _note_operators(size, planned, call.run)
     if not _reference_decides(size, planned, reference_run):
@@ -198,25 +201,6 @@ def _without_tf32(
     text = f"TF32 in convolutions alone makes anything of this output: its products were tried without it (sizes: {size.label})."
     size.evidence.findings.append(Finding(check="precision", message=text, severity=Severity.INFO))
     return again, found
-
-
-def _refuse_empty(problem: Problem, found: ReferenceRun) -> None:
-    """Raises ProblemError where a reference gives nothing, or tensors without elements alone: nothing could be wrong."""
-    outputs = flatten(found.expected.value)
-    if isinstance(found.expected.value, str | None) and not found.mutated_inputs and not found.buffers:
-        text = f"The reference's forward() returns {found.expected.value!r:.40}: there is nothing to judge."
-        raise ProblemError(text, where=problem.path or problem.name, fix="Return what it computes.")
-    if outputs and not any(t.numel() for t in outputs):
-        shapes = ", ".join(str(list(t.shape)) for t in outputs[:4])
-        raise ProblemError(f"The reference's outputs are empty ({shapes}): there is nothing to judge.", where=problem.path or problem.name)
-
-
-def _tell_nan(size: SizeUnderTest, found: ReferenceRun) -> None:
-    """Tell where a reference gives NaN alone: of any candidate that does so too, its trials would say that it is right."""
-    floats = [t for t in flatten(found.expected.value) if t.is_floating_point() and t.numel()]
-    if floats and all(bool(t.isnan().all()) for t in floats):
-        text = f"On the problem's own inputs the reference gives NaN alone (sizes: {size.label}): that a candidate does so too says little."
-        size.evidence.findings.append(Finding(check="nan", message=text, severity=Severity.WARN))
 
 
 def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
@@ -308,6 +292,8 @@ def _decide(
         evidence.findings.append(Finding(check="inputs_written", message=text))
         raise CandidateFailure(Status.CHEATING, text)
     more = [text[:200] for text in mine.left if text not in reference.left]
+    if KEEPS in more and _reference_keeps(size.reference, seed):
+        more.remove(KEEPS)
     if more and size.comparison.rules.exact:
         text = f"Right, but after a call {more[0]}; with the reference it is not so. (sizes: {size.label})"
         raise CandidateFailure(Status.INCORRECT, text)
@@ -315,6 +301,12 @@ def _decide(
         shown = ", ".join(buffers[:4])
         text = f"After a run the buffers {shown} differ from the reference's: update them as the reference does (training mode)."
         raise CandidateFailure(Status.INCORRECT, f"{text} (sizes: {size.label})")
+
+
+def _reference_keeps(reference: Reference, seed: int) -> bool:
+    inputs = reference.inputs(seed)
+    with reference.buffers_restored(), reference.calling(seed):
+        return keeps_all(lambda: reference.called(reference.model)(*inputs))
 
 
 def _where(size: SizeUnderTest, planned: PlannedTrial) -> str:

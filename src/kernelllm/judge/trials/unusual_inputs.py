@@ -14,8 +14,8 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import WHICH_WINS
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.survivable import INDEXING, survives
-from kernelllm.problems.broken_constraints import LARGE, SENTINEL, TWICE, WHERE, without
-from kernelllm.problems.nested import mapped
+from kernelllm.problems.broken_constraints import LARGE, SENTINEL, TWICE, WHERE, WIDE, without
+from kernelllm.problems.nested import mapped, tensors
 
 NAME = "inputs_as_drawn"
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
@@ -32,7 +32,7 @@ def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: in
     for kind, inputs in _drawn(reference, seed):
         with reference.buffers_restored():
             run = reference.run(mapped(inputs, torch.Tensor.clone), seed)
-            if run.error or not run.finite or run.mutated_inputs:
+            if run.error or not run.finite or run.mutated_inputs or (kind == WIDE and _any_floats(run.expected.value)):
                 continue
             try:
                 value = process.run(inputs, seed).value
@@ -51,13 +51,18 @@ def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: in
     return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in limits]
 
 
+def _any_floats(value: object) -> bool:
+    """Whether any result may hang on the rounding of a large whole number."""
+    return any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors(value))
+
+
 def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]]:
     """Each kind, with inputs that the reference survives, and for which it alone says what is right."""
     for kind in WHERE:
         made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
-        if made is None or (kind == LARGE and any(part in name for name in reference.ops for part in _SIZES)):
+        if made is None or (kind in (LARGE, WIDE) and any(part in name for name in reference.ops for part in _SIZES)):
             continue
         if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
             continue
-        if survives(reference, made, whole_numbers=kind in (LARGE, SENTINEL, TWICE)):
+        if survives(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE)):
             yield kind, made

@@ -43,22 +43,24 @@ class Seen:
     launches: list[str] = field(default_factory=list)
     cut: bool = False
     unwritten: str = ""
+    ops: Counter[str] = field(default_factory=Counter)
+    flops: Counter[str] = field(default_factory=Counter)
 
 
 def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen:
     """One call of the model; what it raises after its launches is of no interest unless nothing was launched."""
     recorder.new_list()
-    watch = _KernelMemoryWatch(recorder)
+    watch, ops, flops = _KernelMemoryWatch(recorder), Counter[str](), Counter[str]()
     with torch.no_grad():
         if command.fake:
             with fake_tensors():
                 given = _materialise(inputs)
-                with watch:
+                with OperatorCounter(ops, flops), watch:
                     output = model(*given)
         elif command.hollow:
             given, recorder.hollow = _materialise(inputs), True
             try:
-                with watch:
+                with OperatorCounter(ops, flops), watch:
                     output = model(*given)
             finally:
                 recorder.hollow = False
@@ -71,7 +73,7 @@ def run(model: Any, inputs: Any, command: p.Compile, recorder: Recorder) -> Seen
                 output = model(*inputs)
             if listed:
                 recorder.returned(values.flatten(output), values.flatten(inputs))
-    return Seen(recorder.list[: recorder.read_after], recorder.read_after is not None, watch.unwritten(output))
+    return Seen(recorder.list[: recorder.read_after], recorder.read_after is not None, watch.unwritten(output), ops, flops)
 
 
 class _KernelMemoryWatch(OperatorMode):

@@ -26,12 +26,13 @@ def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
     """Copy the values into the tensors, or have the model load them, as the command says."""
     if command.dtype and isinstance(model, torch.nn.Module):
         model.to(values.dtype(command.dtype))
-    if command.by_itself:
-        model.load_state_dict(dict(zip(command.names, tensors, strict=True)), strict=True)
+    if command.by in ("itself", "assign"):
+        given = {name: t.clone() if command.by == "assign" else t for name, t in zip(command.names, tensors, strict=True)}
+        model.load_state_dict(given, strict=True, assign=command.by == "assign")
     else:
         mine = plain.named_state(model)
         with torch.no_grad():
             for name, value in zip(command.names, tensors, strict=True):
-                mine[name][0].copy_(value)
+                (mine[name][0].data if command.by == "data" else mine[name][0]).copy_(value)
     if isinstance(model, torch.nn.Module) and model.training != command.training:
         model.train(command.training)  # only then: who is told at each load could prepare for it

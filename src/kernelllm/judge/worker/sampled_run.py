@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
 from kernelllm.problems.without_dynamo import OperatorMode
@@ -23,44 +25,62 @@ _UNEVEN = 4.0
 
 def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Launches, fault: Callable[[], str]) -> p.Sampled:
     """Raises what the model raises, where nothing that a program left out would have written can be the cause."""
-    watch = None
+    watch, ops, flops = None, Counter[str](), Counter[str]()
     try:
         with torch.no_grad(), launches.sampled(command.seed, command.seconds) as sampled:
             watch = _MissingValueWatch(sampled)
-            with watch:
+            with OperatorCounter(ops, flops), watch:
                 output = model(*inputs)
         if fault():
             raise IllegalAccess(fault())
     except Stopped:
-        return p.Sampled(command.id)
+        return _without_output(command, ops, flops)
     except Exception:
         if watch is None or watch.lacking:
-            return p.Sampled(command.id)
+            return _without_output(command, ops, flops)
         raise
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     found = [_written(number, tensor, watch, command.seed) for number, tensor in enumerate(tensors)]
     unwritten = next(filter(None, (text for _, text in found)), "")
     shapes = tuple(tuple(t.shape) for t in tensors)
     left = sampled.configurations_left
-    return p.Sampled(command.id, shapes, [part for part, _ in found], unwritten=unwritten, configurations_left=left)
+    parts = [part for part, _ in found]
+    done = dict(ops), {name: float(amount) for name, amount in flops.items()}
+    return p.Sampled(command.id, shapes, parts, unwritten=unwritten, configurations_left=left, ops=done[0], flops=done[1])
+
+
+def _without_output(command: p.SamplePrograms, ops: Counter[str], flops: Counter[str]) -> p.Sampled:
+    return p.Sampled(command.id, ops=dict(ops), flops={name: float(amount) for name, amount in flops.items()})
 
 
 def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed: int) -> tuple[list[torch.Tensor], str]:
-    """Indices and values of what was written of an output; and that all programs together leave most of it unwritten."""
-    found = watch.sampled.written(tensor) if type(tensor) is torch.Tensor and tensor.layout is torch.strided else None
-    if found is None:
+    """Indices and values of what is known of an output; and that all programs together leave some or most of it unwritten."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         return [], ""
-    indices, most = found
+    found, holes = watch.sampled.written(tensor), watch.sampled.holes(tensor)
+    known = [] if found is None else [_some(found[0], seed)]
     text = ""
-    if watch.empty(tensor) and most * _UNEVEN < tensor.numel():
-        text = f"all programs together write about {most:.0f} of the {tensor.numel()} elements of output {number + 1}"
-    if indices.numel() > _MOST:
-        generator = torch.Generator().manual_seed(seed)
-        indices = indices[torch.randint(indices.numel(), (_MOST,), generator=generator)]
+    own = math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
+    if found is not None and watch.empty(tensor) and found[1] * _UNEVEN < own:
+        text = f"all programs together write about {found[1]:.0f} of the {own} elements of output {number + 1}"
+    if holes is not None and holes.numel() and watch.empty(tensor):
+        first = [int(holes[0]) // step % size for step, size in zip(_steps(tensor.shape), tensor.shape, strict=True)]
+        text = f"no program writes {holes.numel()} of the {tensor.numel()} elements of output {number + 1}, the first at {first}"
+    elif holes is not None and holes.numel():  # what torch left there stays
+        known.append(_some(holes, seed))
+    if not known:
+        return [], text
+    indices = torch.cat(known)
     place = []
     for step, size in zip(_steps(tensor.shape), tensor.shape, strict=True):
         place.append(indices // step % size)
     return [indices, tensor[tuple(place)] if place else tensor.reshape(1)[indices]], text
+
+
+def _some(indices: torch.Tensor, seed: int) -> torch.Tensor:
+    if indices.numel() <= _MOST:
+        return indices
+    return indices[torch.randint(indices.numel(), (_MOST,), generator=torch.Generator().manual_seed(seed))]
 
 
 def _steps(shape: torch.Size) -> list[int]:

@@ -6,6 +6,7 @@ Everything here may be subverted by the candidate; the judge relies on none of i
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import os
@@ -26,6 +27,7 @@ from kernelllm.core.errors import WorkerError
 from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
+from kernelllm.judge.kept_outputs import KEEPS, MANY, KeptOutputs
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, plain, values, wire
 from kernelllm.judge.transport import protocol as p
@@ -84,6 +86,7 @@ class Session:
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
         self._held: tuple[Any, list[torch.Tensor]] = (None, [])  # of an earlier run, to be read again later
+        self._kept = KeptOutputs()
         self._given: tuple[Any, Any] = (None, None)  # what identifies the inputs of the last run, and the inputs
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
         self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()
@@ -181,11 +184,11 @@ class Session:
         else:
             context = contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
-        self._stays = (self.model, self.called) if command.beside else (None, None)
+        self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
         if sum(tensor.nbytes for tensor, _ in plain.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
-            self.model = self._built(kind, args, kwargs, command)
+            self.model = copy.deepcopy(self.model) if command.copied else self._built(kind, args, kwargs, command)
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
@@ -283,7 +286,10 @@ class Session:
         return reply
 
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
-        return traces.left(*self._outputs, [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded])
+        state = [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded]
+        self._kept.note(self._outputs[1])
+        others = [*self._outputs[1], *self._held[1], *state, *values.flatten(self._given[1])]
+        return (*traces.left(*self._outputs, state), *((KEEPS,) if self._kept.held(others) > MANY else ()))
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before
@@ -304,7 +310,7 @@ class Session:
         specs, size = arenas.layout(outputs, contiguous=True)
         arena = self._arenas[command.output.key]
         if self.recorder.read_after is not None or size > arena.size:
-            return p.Sampled(command.id)
+            return p.Sampled(command.id, ops=found.ops, flops=found.flops)
         arenas.put(arena, specs, outputs)
         names = tuple(name for name, seen in self.recorder.kernels.items() if seen.launches > before.get(name, 0))
         return msgspec.structs.replace(found, tree=tree, tensors=specs, kernels=names)
@@ -363,7 +369,8 @@ class Session:
         except Exception as error:
             self.launches.raised(error)
             raise
-        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten)
+        done = dict(seen.ops), {name: float(amount) for name, amount in seen.flops.items()}
+        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten, *done)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
         if not (command.fake or command.hollow):

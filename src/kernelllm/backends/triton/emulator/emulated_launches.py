@@ -14,10 +14,10 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import functions, lockstep, memory, races, sampling, tf32
+from kernelllm.backends.triton.emulator import coverage, functions, lockstep, memory, races, sampling, tf32
 from kernelllm.backends.triton.emulator.captured_globals import unchanged
-from kernelllm.backends.triton.emulator.memory import UnloadedLanes
 from kernelllm.backends.triton.emulator.sampling import Sampling
+from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
 from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, source_of, tuned
 
 
@@ -114,6 +114,8 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
             _EmulatorState.begun += 1
             with _some_programs(executor, grid, bound):
                 executor(*args, **kwargs)
+                if Sampling.active is not None:
+                    coverage.cover(self, executor, grid, Sampling.active)
         races.Races.end(bounds.ends - bounds.starts)
     finally:
         memory.current(None)

@@ -106,6 +106,7 @@ def _compiled(self: Any, tree: ast.Module) -> Any:
     parameters = function.args
     parameters.defaults = [ast.copy_location(ast.Constant(None), old) for old in parameters.defaults]
     closure = {name: cell.cell_contents for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or (), strict=True)}
+    closure |= getattr(self, "more", {})
     around = syntax_tree("def enclosing(): pass")
     outer = around.body[0]
     assert isinstance(outer, ast.FunctionDef)

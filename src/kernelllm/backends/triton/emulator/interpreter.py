@@ -30,6 +30,7 @@ from kernelllm.backends.triton.emulator import (
     reductions,
     scalar_arguments,
     tf32,
+    unloaded_lanes,
 )
 from kernelllm.backends.triton.emulator.bfloat16 import bf16_to_f32, f32_to_bf16
 
@@ -96,11 +97,11 @@ def install() -> None:
 def _nan_dropped(dropping: Any, keeping: Any) -> Callable[..., Any]:
     """The larger or smaller of two, which is the number where one is NaN. Lanes that a load left undefined are told by their NaN: where
     they hold it, it is kept."""
-    return lambda self, lhs, rhs: self.binary_op(lhs, rhs, keeping if memory.UnloadedLanes.kept is None else dropping)
+    return lambda self, lhs, rhs: self.binary_op(lhs, rhs, keeping if unloaded_lanes.UnloadedLanes.kept is None else dropping)
 
 
 def _clamp(self: Any, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
-    keeps = memory.UnloadedLanes.kept is None or propagate_nan is tl.PropagateNan.ALL
+    keeps = unloaded_lanes.UnloadedLanes.kept is None or propagate_nan is tl.PropagateNan.ALL
     return self.ternary_op(arg, low, high, np.clip if keeps else lambda x, a, b: np.fmin(np.fmax(x, a), b))
 
 

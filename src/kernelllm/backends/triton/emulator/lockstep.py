@@ -23,39 +23,12 @@ from triton.runtime.errors import InterpreterError
 
 from kernelllm.backends.base import Stopped
 from kernelllm.backends.triton.emulator import cooperative, functions, memory, races, sampling
+from kernelllm.backends.triton.emulator.program_groups import Diverged, ProgramGroup, ProgramId, Unsuitable, by_value, group_size
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.scalar_arguments import converted
 
-ELEMENTS = 2**18
-"""Elements of the largest block times programs in a group: more would leave the processor's cache."""
-MOST_PROGRAMS = 2048
 MOST_DIVERGENCES = 24
 """Divergences in one launch after which its programs run one by one."""
-ProgramId = tuple[int, ...]
-
-
-class Diverged(BaseException):
-    """Programs of a group differ in what decides a branch or a loop. Not an Exception: Triton wraps those."""
-
-    def __init__(self, values: Any) -> None:
-        super().__init__("programs diverge")
-        self.values = values
-
-
-class Unsuitable(Exception):
-    """An operation that is only done for one program at a time."""
-
-
-class _Group:
-    """The programs that run now; ``size`` 1 means a single one, with nothing special about any value."""
-
-    size = 1
-    ids: tuple[Any, Any, Any] = (None, None, None)
-    largest = 1
-    """Elements of the largest block seen in this launch."""
-    lifted = False
-    """Whether the programs' axis is an axis of blocks' types as well, which need not be a power of two then."""
-
 
 def is_wide(tensor: Any) -> bool:
     """Whether a value differs between the programs of the group."""
@@ -94,21 +67,21 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         except Exception as error:
             raise InterpreterError(repr(error)) from error
         finally:
-            _Group.size = 1
+            ProgramGroup.size = 1
         sampling.ran(self.fn)
         self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
 
     def _all(self, programs: Iterator[tuple[int, ...]]) -> None:
         key = self.fn, tuple(repr(self.bound[n]) for n in self.constexprs)
-        self.divergences, _Group.largest = 0, self.largest.get(key, 1)
+        self.divergences, ProgramGroup.largest = 0, self.largest.get(key, 1)
         if key not in self.largest:  # one program shows how large its blocks are
             for program in itertools.islice(programs, 1):
                 self._single(program)
                 if self.sampling is not None:
                     self.sampling.ran(1)
-            self.largest[key] = _Group.largest
+            self.largest[key] = ProgramGroup.largest
         races.Races.trace((*key, sampling.ProgramOrder.backwards), programs, self._single)
-        size = max(1, min(ELEMENTS // _Group.largest, MOST_PROGRAMS))
+        size = group_size()
         while (self.sampling is None or self.sampling.goes_on(whole=True)) and (chunk := list(itertools.islice(programs, size))):
             try:
                 self._some(chunk)
@@ -130,7 +103,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         return (program for program in programs if program not in chosen)
 
     def _single(self, program: ProgramId) -> None:
-        _Group.size = 1
+        ProgramGroup.size = 1
         ti.interpreter_builder.set_grid_idx(*program)
         self.fn(**self.bound)
 
@@ -145,7 +118,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
                 undo.restore()
                 functions.Arithmetic.flops = flops
                 self.divergences += 1
-                parts = _by_value(programs, divergence.values)
+                parts = by_value(programs, divergence.values)
                 if len(parts) <= max(2, len(programs) // 4):
                     for part in parts:
                         self._some(part)
@@ -160,20 +133,12 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
 
     def _together(self, programs: list[ProgramId]) -> None:
         ti.interpreter_builder.set_grid_idx(*programs[0])
-        _Group.ids = tuple(np.array(axis, dtype=np.int32) for axis in zip(*programs, strict=True))  # type: ignore[assignment]
-        _Group.size = len(programs)
+        ProgramGroup.ids = tuple(np.array(axis, dtype=np.int32) for axis in zip(*programs, strict=True))  # type: ignore[assignment]
+        ProgramGroup.size = len(programs)
         try:
             self.fn(**self.bound)
         finally:
-            _Group.size = 1
-
-
-def _by_value(programs: list[ProgramId], values: Any) -> list[list[ProgramId]]:
-    """The programs by value, in the order of their first members."""
-    parts: dict[Any, list[ProgramId]] = {}
-    for program, value in zip(programs, values.tolist(), strict=True):
-        parts.setdefault(value, []).append(program)
-    return list(parts.values())
+            ProgramGroup.size = 1
 
 
 def join(builder: Any) -> None:
@@ -198,7 +163,7 @@ def install() -> None:
     check = semantic.atom_red_typechecking_impl
     semantic.atom_red_typechecking_impl = lambda *args: _each_program(*check(*args))
     valid = tl.core.validate_block_shape
-    tl.core.validate_block_shape = lambda shape: math.prod(shape) if _Group.lifted else valid(shape)
+    tl.core.validate_block_shape = lambda shape: math.prod(shape) if ProgramGroup.lifted else valid(shape)
     tl.core.tensor.__index__ = lambda self: int(_same(self))
     tl.core.tensor.__bool__ = lambda self: True if self.type.is_block() and self.handle.data.size > 1 else bool(_same(self))
     tl.core.tensor.T = property(_transposed)
@@ -208,8 +173,8 @@ def install() -> None:
 def _same(tensor: Any) -> Any:
     """The value of a scalar; Diverged where the programs of the group have different ones."""
     flat = tensor.handle.data.reshape(-1)
-    if _Group.size > 1 and flat.size > 1 and not (flat == flat[0]).all():
-        raise Diverged(flat) if flat.size == _Group.size else Unsuitable("a block where a scalar is needed")
+    if ProgramGroup.size > 1 and flat.size > 1 and not (flat == flat[0]).all():
+        raise Diverged(flat) if flat.size == ProgramGroup.size else Unsuitable("a block where a scalar is needed")
     return flat[0]
 
 
@@ -219,14 +184,14 @@ def _handle(data: Any, like: Any) -> Any:
 
 def _sized(shape: Sequence[int]) -> int:
     elements = math.prod(shape)
-    if elements > _Group.largest:
-        _Group.largest = elements
+    if elements > ProgramGroup.largest:
+        ProgramGroup.largest = elements
     return elements
 
 
 def _program_id(self: Any, axis: int) -> Any:
-    if _Group.size > 1:
-        ids = _Group.ids[axis]
+    if ProgramGroup.size > 1:
+        ids = ProgramGroup.ids[axis]
         return ti.TensorHandle(ids if (ids != ids[0]).any() else ids[:1], tl.int32)
     return ti.TensorHandle(np.array([self.grid_idx[axis]], dtype=np.int32), tl.int32)
 
@@ -294,7 +259,7 @@ def _expand_dims(semantic: Any, input: Any, axis: int) -> Any:
 
 def _one_by_one(original: Callable[..., Any]) -> Callable[..., Any]:
     def operation(*args: Any, **named: Any) -> Any:
-        if _Group.size > 1:
+        if ProgramGroup.size > 1:
             raise Unsuitable(original.__name__)
         return original(*args, **named)
 
@@ -305,7 +270,7 @@ def _joined(original: Callable[..., Any], count: int) -> Callable[..., Any]:
     """The first ``count`` operands, handles or arrays or None, are brought to one shape: the operation goes through them flat."""
 
     def operation(self: Any, *args: Any, **named: Any) -> Any:
-        if _Group.size == 1:
+        if ProgramGroup.size == 1:
             return original(self, *args, **named)
         arrays = [a.data if isinstance(a, ti.TensorHandle) else a for a in args[:count]]
         shape = np.broadcast_shapes(*[a.shape for a in arrays if a is not None])
@@ -324,11 +289,11 @@ def _whole(data: Any, shape: tuple[int, ...]) -> Any:
 
 def _each_program(pointer: Any, value: Any, mask: Any) -> tuple[Any, Any, Any]:
     """Operands of an atomic operation, which every program of the group must do, even where all do the same."""
-    if _Group.size == 1:
+    if ProgramGroup.size == 1:
         return pointer, value, mask
 
     def wide(tensor: Any) -> Any:
-        shape = (_Group.size, *(tensor.type.shape if tensor.type.is_block() else ()))
+        shape = (ProgramGroup.size, *(tensor.type.shape if tensor.type.is_block() else ()))
         data = _whole(tensor.handle.data, shape)
         return tl.core.tensor(ti.TensorHandle(data, tensor.handle.dtype), tensor.type)
 
@@ -364,22 +329,22 @@ def _lifted(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def apply_impl(self: Any, input: Any) -> Any:
         races.meets()
-        if _Group.size == 1 or not any(is_wide(t) for t in input):
+        if ProgramGroup.size == 1 or not any(is_wide(t) for t in input):
             return original(self, input)
         axis, keep = getattr(self.axis, "value", self.axis), getattr(self, "keep_dims", False)
         rank = len(input[0].type.shape)
-        data = [np.broadcast_to(t.handle.data, (_Group.size, *t.type.shape)) for t in input]
+        data = [np.broadcast_to(t.handle.data, (ProgramGroup.size, *t.type.shape)) for t in input]
         if axis is None:
             self.axis, self.keep_dims = 1, False
-            data = [d.reshape(_Group.size, -1) for d in data]
+            data = [d.reshape(ProgramGroup.size, -1) for d in data]
         elif axis >= 0:
             self.axis = axis + 1
-        _Group.lifted = True
+        ProgramGroup.lifted = True
         try:
             full = [_tensor(d, t.handle, d.shape) for d, t in zip(data, input, strict=True)]
             result = original(self, tuple(full))
         finally:
-            _Group.lifted = False
+            ProgramGroup.lifted = False
             self.axis = axis
             if axis is None:
                 self.keep_dims = keep

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ import torch
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.base import IllegalAccess
-from kernelllm.backends.triton.emulator import cooperative, races
+from kernelllm.backends.base import IllegalAccess, Stopped
+from kernelllm.backends.triton.emulator import cooperative, races, unloaded_lanes
 from kernelllm.backends.triton.emulator.races import Races
 from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling
 
@@ -230,7 +229,7 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
         if partly and other is None:
-            filling = 0 if _Current.has_other else value(element, kind)
+            filling = 0 if _Current.has_other else unloaded_lanes.value(element, kind)
             other = ti.TensorHandle(np.full(ptrs.data.shape, filling, dtype=kind), element)
         if index < 0 or _Current.bounds is None:
             return load(self, ptrs, mask, other, *rest, **named)
@@ -252,6 +251,9 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
         lanes = _mask(mask)
         index = _check(self, ptrs, lanes, "writes")
         kind = ti._get_np_dtype(ptrs.get_element_ty())
+        if Sampling.active is not None and Sampling.active.covers:
+            _covered(index, ptrs, lanes)
+            return None
         if index < 0 or _Current.bounds is None or value.data.dtype.itemsize != kind.itemsize:
             if Undo.active is not None:
                 Undo.active.keep_at(ptrs, lanes)
@@ -287,6 +289,8 @@ def _check_atomics(builder: Any) -> None:
     cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
 
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
+        if Sampling.active is not None and Sampling.active.covers:
+            raise Stopped
         _note_write(_check(self, ptr, None, "updates"), ptr, None)
         _updates()
         ProgramOrder.waits = True
@@ -296,8 +300,13 @@ def _check_atomics(builder: Any) -> None:
         return result
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        _note_write(_check(self, ptr, _mask(mask), "updates"), ptr, _mask(mask))
-        _updates()
+        index = _check(self, ptr, _mask(mask), "updates")
+        if Sampling.active is not None and Sampling.active.covers:
+            _covered(index, ptr, _mask(mask))
+            return ti.TensorHandle(np.zeros_like(value.data), value.dtype)
+        _note_write(index, ptr, _mask(mask))
+        if Sampling.active is not None:
+            Sampling.active.adds(_start(index), *_places(index, ptr, _mask(mask)))
         ProgramOrder.waits = True
         races.waits(named.get("sem") or rest[0])
         if Undo.active is not None:
@@ -330,6 +339,24 @@ def _start(index: int) -> int:
     return int(_Current.bounds.starts[index]) if index >= 0 and _Current.bounds is not None else -1
 
 
+def _places(index: int, ptrs: Any, mask: Any) -> tuple[int, Any]:
+    """Bytes of an element, and indices of the active ones in a range; nothing of no range."""
+    kind = ti._get_np_dtype(ptrs.get_element_ty())
+    if index < 0 or _Current.bounds is None:
+        return kind.itemsize, None
+    indices = _Current.bounds.element_indices(index, ptrs.data, kind)
+    if mask is not None and not mask.all():
+        shape = np.broadcast_shapes(indices.shape, mask.shape)
+        indices = np.broadcast_to(indices, shape)[np.broadcast_to(mask, shape).astype(bool)]
+    return kind.itemsize, indices
+
+
+def _covered(index: int, ptrs: Any, mask: Any) -> None:
+    """Where a program would store, of a run that notes that alone."""
+    if Sampling.active is not None and (index >= 0 or mask is None or mask.any()):
+        Sampling.active.covered(_start(index), *_places(index, ptrs, mask))
+
+
 def _note_write(index: int, ptrs: Any, mask: Any) -> None:
     if _Current.bounds is not None:
         _Current.bounds.note_write(index, ptrs.data, mask)
@@ -352,45 +379,5 @@ def _mask(handle: Any) -> Any:
 def _pointers_of_integers() -> None:
     if _Current.bounds is not None:
         _Current.bounds.admit_all_tensors()
-
-
-class UnloadedLanes:
-    file = ""
-    """The candidate's, for the lines of its loads."""
-    places: dict[str, None] = {}  # noqa: RUF012 (one for the process)
-    """Loads that left lanes undefined so far, each by its kernel and line."""
-    kept: Collection[str] | None = None
-    """Places whose lanes hold what no result can depend on, while those of all others hold ``fill``; None: all places."""
-    fill = 0.0
-    """Zero or an infinity. An integer takes its smallest or largest value for these."""
-
-
-def value(element: Any, kind: np.dtype[Any]) -> Any:
-    """For the lanes of the load under way: NaN, or an integer that fits no tensor."""
-    place = _place()
-    UnloadedLanes.places.setdefault(place)
-    if UnloadedLanes.kept is not None and place not in UnloadedLanes.kept:
-        return _filling(element, kind)
-    if kind.kind == "f":
-        return np.nan
-    if element.is_floating():  # bfloat16 and float8 live as integers
-        return 0x7FC0 if kind.itemsize == 2 else 0x7F
-    return True if kind.kind == "b" else np.iinfo(kind).max // 3
-
-
-def _filling(element: Any, kind: np.dtype[Any]) -> Any:
-    fill = UnloadedLanes.fill
-    if kind.kind == "f" or fill == 0:
-        return fill
-    if element.is_floating():
-        return int(np.float32(fill).view(np.uint32)) >> 16 if kind.itemsize == 2 else 0
-    return fill > 0 if kind.kind == "b" else np.iinfo(kind).max if fill > 0 else np.iinfo(kind).min
-
-
-def _place() -> str:
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_filename == UnloadedLanes.file:
-            return f"{frame.f_code.co_name} (line {frame.f_lineno})"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    if Sampling.active is not None:
+        Sampling.active.marks.forget_all()

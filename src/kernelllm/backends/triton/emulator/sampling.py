@@ -19,6 +19,7 @@ import torch
 
 from kernelllm.backends.base import SampledLaunches, Stopped
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.backends.triton.emulator.written_marks import WrittenMarks
 
 _ALL = 16
 """Programs of a grid that is run whole."""
@@ -30,6 +31,8 @@ _LAUNCHES = 8
 """A launch has this part of a run's time."""
 _FIRST = 5
 """Shares of a launch's time that one program may take: a first one includes what is made ready for all, on a slow machine too."""
+_COVERING = 0.4
+"""Part of a run's time that may be added to it, to know where programs store that were left out."""
 Storages = dict[int, Any]
 
 
@@ -50,7 +53,14 @@ class Sampling(SampledLaunches):
         """For the launch under way: memory to bytes of an element, elements written, and indices of some of them."""
         self._of_singles: dict[int, tuple[int, float, list[Any]]] = {}
         """What it was before programs ran in groups."""
-        self._storages: Storages = {}
+        self.storages: Storages = {}
+        """That the launch under way may touch."""
+        self.marks = WrittenMarks()
+        self._stained: set[int] = set()
+        """Memory that torch wrote into from what lacks something."""
+        self.covers = False
+        """Whether programs run to note where they store, and store nothing."""
+        self._covering_left, self._covering_ends = seconds * _COVERING, 0.0
         self._reads_missing = self._adds = False
         """Whether the launch under way reads what is missing, and whether it writes in ways that add up over programs."""
         self._total = self._ran = self._singles = 0
@@ -95,7 +105,7 @@ class Sampling(SampledLaunches):
         """A context manager for a launch of ``total`` programs that may touch these storages."""
         if process_time() > self._end:
             raise Stopped
-        self._storages, self._now, self._reads_missing, self._adds = storages, {}, False, False
+        self.storages, self._now, self._reads_missing, self._adds = storages, {}, False, False
         self._begun, self._total, self._ran, self._singles = process_time(), total, 0, 0
         yield
         complete = self._ran == total
@@ -112,25 +122,62 @@ class Sampling(SampledLaunches):
                 known = self._written.get(start, (width, []))
                 self._written[start] = width, [*(known[1] if known[0] == width else []), *indices]
 
+    @property
+    def complete(self) -> bool:
+        """Whether all programs of the launch under way ran."""
+        return self._ran == self._total
+
+    @contextlib.contextmanager
+    def covering(self) -> Iterator[None]:
+        """A context in which programs of the launch under way store nothing, and where they would is noted."""
+        begun = process_time()
+        self.covers, self._covering_ends = True, begun + min(self._launch_seconds, self._covering_left)
+        try:
+            yield
+        finally:
+            self.covers, took = False, process_time() - begun
+            self._covering_left -= took
+            self._end += took
+
+    def covered(self, start: int, width: int, indices: Any) -> None:
+        """A program would store there. Raises Stopped where there is no more time, or it is not known where."""
+        if process_time() > self._covering_ends:
+            raise Stopped
+        self.marks.store(start, self.storages[start].nbytes(), width, indices)
+
     def loads(self, start: int) -> None:
         """A program reads from the memory at this address; -1: from several."""
+        if self.covers:
+            lacking = self._missing.keys() | self._now.keys()
+            if process_time() > self._covering_ends or (start in lacking if start >= 0 else not lacking.isdisjoint(self.storages)):
+                raise Stopped
+            return
         if process_time() > self._begun + _FIRST * self._launch_seconds:
             raise Stopped
-        self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self._storages)
+        self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self.storages)
 
     def stores(self, start: int, width: int, indices: Any) -> None:
         """A program writes these elements of so many bytes."""
-        if start < 0 or start not in self._storages:
+        if start < 0 or start not in self.storages:
             self.updates()
             return
         _, count, kept = self._now.get(start, (width, 0.0, []))
+        self.marks.store(start, self.storages[start].nbytes(), width, indices)
         few = indices.reshape(-1)[:: max(indices.size // _KEPT, 1)]
         self._now[start] = width, count + indices.size, [*kept, np.array(few, dtype=np.int64)]
 
-    def updates(self) -> None:
-        """A program writes in a way that adds up over programs, or to places that are not known."""
+    def adds(self, start: int, width: int, indices: Any) -> None:
+        """A program writes these elements in a way that adds up over programs."""
+        self.updates(known=start in self.storages)
+        if start in self.storages:
+            self.marks.store(start, self.storages[start].nbytes(), width, indices)
+
+    def updates(self, *, known: bool = False) -> None:
+        """A program writes in a way that adds up over programs, or to places that are not ``known``."""
         self._adds = True
-        for start in self._storages:
+        if not known:
+            self.marks.forget_all()
+        for start in self.storages:
             self._now.setdefault(start, (0, 0.0, []))
 
     def lacks(self, tensors: Iterable[torch.Tensor]) -> bool:
@@ -141,6 +188,7 @@ class Sampling(SampledLaunches):
             self._written.pop(address(tensor), None)
             if missing:
                 self._missing[address(tensor)] = tensor.untyped_storage()
+                self._stained.add(address(tensor))
 
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
         width, indices = self._written.get(address(tensor), (0, []))
@@ -156,6 +204,11 @@ class Sampling(SampledLaunches):
                 flat += place * step
                 rest = rest - place * stride
         return flat[inside & (rest == 0)], self._most[address(tensor)]
+
+
+    def holes(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        start = address(tensor)
+        return None if start in self._stained else self.marks.holes(tensor, start)
 
 
 def address(tensor: torch.Tensor) -> int:

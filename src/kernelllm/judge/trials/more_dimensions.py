@@ -1,0 +1,55 @@
+"""Inputs with one more dimension in front, as a layer gets them that was tried on matrices: what a candidate makes of them that the
+reference takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_results import is_wrong, result
+from kernelllm.problems import nested
+
+_LEAST = 2
+"""Dimensions of an input that gets one more."""
+
+
+def try_more_dimensions(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Told as a limit where such inputs give another result than the reference's, and nothing is said: no problem gives them."""
+    if reference.draws or reference.heavy:
+        return []
+    for inputs in _deeper(reference.inputs(seed), reference.inputs(seed + 1)):
+        expected = result(reference, reference.model, inputs, seed)
+        if expected is None:
+            continue
+        build(process, reference)
+        try:
+            value = process.run(inputs, seed).value
+        except CandidateFailure:  # no result is no wrong one
+            return []
+        if is_wrong(value, expected):
+            text = "Its results are other ones than the reference's, without an error, for inputs with one more dimension in front."
+            return [Finding(check="limits", message=text, severity=Severity.INFO)]
+        return []
+    return []
+
+
+def _deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
+    """All tensors of as many dimensions as the first input has, then that one alone."""
+    if not first or not isinstance(first[0], torch.Tensor) or first[0].dim() < _LEAST:
+        return
+    others = {id(x): y for x, y in zip(nested.tensors(first), nested.tensors(second), strict=False)}
+
+    def both(tensor: torch.Tensor) -> torch.Tensor:
+        other = others.get(id(tensor))
+        return torch.stack([tensor, tensor if other is None or other.shape != tensor.shape else other])
+
+    rank = first[0].dim()
+    yield nested.mapped(first, lambda tensor: both(tensor) if tensor.dim() == rank else tensor)
+    yield [both(first[0]), *first[1:]]
