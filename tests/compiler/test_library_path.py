@@ -523,6 +523,28 @@ def test_attention_under_a_bias_is_a_template_whose_result_needs_no_copy() -> No
     assert "attended.transpose(1, 2).view(" in path
 
 
+MASKED = """
+class Model(nn.Module):
+    def forward(self, q, k, v, mask):
+        return torch.tanh(F.scaled_dot_product_attention(q, k, v, attn_mask=MASK))
+batch, heads, steps, keys = 2, 4, 48, 640
+def get_inputs():
+    k, v = torch.rand(2, batch, heads, keys, 64, dtype=torch.bfloat16)
+    return [torch.rand(batch, heads, steps, 64, dtype=torch.bfloat16), k, v, torch.rand(SHAPE) > 0.3]
+def get_init_inputs(): return []
+"""
+AHEAD = "mask & (torch.arange(k.shape[2], device=q.device) <= 600 + torch.arange(q.shape[2], device=q.device)[:, None])"
+
+
+@pytest.mark.parametrize(("mask", "shape", "template"), [
+    ("mask", "batch, 1, steps, keys", False), ("mask", "steps, keys", False), (AHEAD, "batch, 1, 1, keys", True),
+    ("mask", "batch, heads, steps, keys", True),
+], ids=["of pairs", "of steps", "regular", "a head"])  # fmt: skip
+def test_attention_under_a_long_mask_is_cudnn_s_where_no_block_of_keys_is_left_out(mask: str, shape: str, template: bool) -> None:
+    text = compiled(problem(MASKED.replace("MASK", mask).replace("SHAPE", shape)), Options(fixed=True, mixed=True))
+    assert ("half_attention(" in text.split("def forward_at_known_sizes")[1]) == template
+
+
 ROTATED = """
 class Model(nn.Module):
     def __init__(self, width):
