@@ -9,8 +9,8 @@ import triton.language as tl
 def sort_key(x):
     """int32 numbers in the order of x (NaN last), and equal for 0.0 and -0.0."""
     if x.dtype.is_floating():
-        x = x.to(tl.float32) + 0.0
-        bits = tl.where(x == x, x, float("nan")).to(tl.int32, bitcast=True)
+        x = x.to(tl.float32)
+        bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
         bits = tl.where(x == x, bits, 0x7FC00000)
         return bits ^ ((bits >> 31) & 0x7FFFFFFF)
     return x.to(tl.int32)
