@@ -11,7 +11,7 @@ import pytest
 from compiled import problem
 
 from kernelllm.compiler.capture.half_precision import any_dtype
-from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
@@ -174,4 +174,22 @@ def get_init_inputs(): return []
 
 def test_a_copy_in_half_precision_does_not_round_its_original(judge: Judge) -> None:
     verdict = judge.judge(problem(COPIED), Candidate(source=compiled(problem(COPIED), Options())))
+    assert verdict.correct, verdict.message
+
+
+QUANTISED = """
+class Model(nn.Module):
+    def forward(self, x):
+        scale = x.abs().amax(-1, keepdim=True).clamp_min(1e-6) / 448
+        return (x / scale).to(torch.float8_e4m3fn), scale
+rows, width = 16, 96
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_results_of_eight_bits_are_judged_in_each_dtype_that_a_file_serves(judge: Judge) -> None:
+    candidate = next(Compiler().write(problem(QUANTISED), 1))
+    assert "DTYPES" in candidate.source
+    verdict = judge.judge(problem(QUANTISED), candidate)
     assert verdict.correct, verdict.message
