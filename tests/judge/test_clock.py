@@ -14,7 +14,7 @@ from kernelllm.judge.timing import fresh_inputs, measure
 from kernelllm.judge.timing.contestants import TimedCandidate, TimingMethod
 from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.transport.protocol import TimedBatch
-from kernelllm.judge.trials.compare import Rules
+from kernelllm.judge.trials.compare import Expected, Rules
 
 
 class Machine:
@@ -116,11 +116,19 @@ class Turning:
 
 
 class Judging:
-    """A reference beside which an output is right that is true."""
+    """A reference beside which an output is right that is true. ``moves``: its calls count, and what it gives follows from that."""
 
-    def run(self, inputs: Any, seed: int) -> Any:
+    def __init__(self, *, moves: bool = False) -> None:
+        self.moves, self.calls = moves, 0
+
+    def run(self, inputs: Any, seed: int, *, refinable: bool = True) -> Any:
+        before, self.calls = self.calls, self.calls + self.moves
+        buffers = [{"calls": torch.tensor(n)} for n in (before, self.calls)]
         compared = lambda value, rules: SimpleNamespace(ok=value, message="")
-        return SimpleNamespace(error="", compared=compared, by_rounding=lambda value, rules: False, mutated_inputs=())
+        return SimpleNamespace(
+            error="", compared=compared, by_rounding=lambda value, rules: False, mutated_inputs=(), before=buffers[0], buffers=buffers[1],
+            expected=Expected(torch.tensor(float(self.calls))),
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -139,7 +147,12 @@ def test_an_output_that_was_prepared_in_a_call_that_nobody_timed() -> None:
     assert told(Turning(lambda run, flushed: False, prepares=True)) == ["timed_output"]
 
 
-def told(worker: Any) -> list[str]:
+def test_outputs_that_follow_from_how_many_calls_there_were_are_not_held_against_those_of_the_first() -> None:
+    assert told(Turning(lambda run, flushed: True)) == ["timed_output"]
+    assert told(Turning(lambda run, flushed: True), Judging(moves=True)) == []
+
+
+def told(worker: Any, reference: Any = None) -> list[str]:
     method = TimingMethod(torch.empty(1), True, None, LaunchLead(0.1), 1.0)
     candidate = TimedCandidate(worker, [[]], method, random.Random(3), 3)
     for _ in range(20):
@@ -147,5 +160,4 @@ def told(worker: Any) -> list[str]:
     candidate.once_more()
     assert measure.clock_findings(candidate, 1.0, 1, random.Random(0)) == []
     assert fresh_inputs.kept_results(candidate, lambda seed: [seed], 1.0, random.Random(0)) == []
-    reference: Any = Judging()
-    return sorted({f.check for f in measure._output_findings(candidate, reference, Rules("strict", None), [[]])})
+    return sorted({f.check for f in measure._output_findings(candidate, reference or Judging(), Rules("strict", None), [[]])})
