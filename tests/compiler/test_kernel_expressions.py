@@ -61,7 +61,7 @@ def get_inputs(): return [torch.randn(rows, width), 8.0]
 SORTED = """
 class Model(nn.Module):
     def forward(self, x): return torch.sort(x, descending=True)[0]
-width = 64
+width = 2000
 def get_inputs(): return [torch.randn(width)]
 """
 
