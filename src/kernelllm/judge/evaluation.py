@@ -241,7 +241,7 @@ class Evaluation:
             seen.measured = measure.measure(
                 worker, reference, self._context.baselines, self._rules, budget_s=settings.time_budget_s, runs=settings.timed_runs,
                 launches=seen.trials.fewest_launches(reference.sizes.label), floor=self._context.floors.count(self._problem).result,
-                share=share, settle=settings.profile == KERNELBENCH, after_timing=after_timing,
+                share=share, settle=settings.profile == KERNELBENCH, frugal=self._all_memory, after_timing=after_timing,
             )  # fmt: skip
         except CandidateFailure as failure:
             failure.message = f"Right when checked, but while it was timed: {failure.message}"

@@ -39,7 +39,7 @@ _COPY_RATE = 0.25e12
 """Bytes/s, cautious: an output is copied by the worker, then by the judge."""
 _GRAPH_SHARE = 0.75
 """A claimed time below this share of the candidate's own time in a graph is not believed."""
-_MAX_INPUT_SETS = 3
+_MAX_INPUT_SETS, _FRUGAL_SETS = 3, 2
 _CHECKED_RUNS = 3
 """The latest so many outputs of timed runs are compared."""
 _MEMORY_SHARE = 0.2
@@ -69,11 +69,11 @@ class Measurement:
     """Operators of watched runs among the timed ones and after them."""
 
 
-def _input_sets(reference: Reference, rng: random.Random, memory: int | None) -> list[list[Any]]:
-    """As many different input sets as memory allows, at least one, at most three."""
+def _input_sets(reference: Reference, rng: random.Random, memory: int | None, most: int) -> list[list[Any]]:
+    """As many different input sets as memory allows, at least one, at most ``most``."""
     first = reference.inputs(rng.randrange(2**31))
     size = sum(t.numel() * t.element_size() for t in first if isinstance(t, torch.Tensor))
-    return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(_affordable(_MAX_INPUT_SETS, size, memory) - 1))]
+    return [first, *(reference.inputs(rng.randrange(2**31)) for _ in range(_affordable(most, size, memory) - 1))]
 
 
 def _affordable(most: int, size: int, memory: int | None) -> int:
@@ -85,21 +85,22 @@ def _affordable(most: int, size: int, memory: int | None) -> int:
 def measure(
     process: CandidateProcess, reference: Reference, baselines: Baselines, rules: Rules, *, budget_s: float, launches: int,
     runs: int = rounds.MIN_RUNS, floor: Callable[[], Floor | None] = lambda: None, share: DeviceShare | None = None,
-    settle: bool = False, after_timing: Callable[[], None] = lambda: None,
+    settle: bool = False, frugal: bool = False, after_timing: Callable[[], None] = lambda: None,
 ) -> Measurement:  # fmt: skip
     """Time a correct candidate at the problem's own sizes against the baselines, alone on the device.
 
     ``launches``: fewest kernels that one call of a trial at these sizes launched; ``runs``: fewest timed runs of the candidate;
     ``floor`` gives the problem's speed of light; ``share``: held exclusively while measuring; ``settle``: each run waits for the one
-    before, as in KernelBench, so that launching counts; ``after_timing`` is called before the worker is ended.
+    before, as in KernelBench, so that launching counts; ``frugal``: on two sets of inputs, and one output is kept;
+    ``after_timing`` is called before the worker is ended.
     Raises CandidateFailure when the candidate fails while it is timed.
     """
     share = share or DeviceShare()
     rng = random.Random()
     _free_memory()
     light = floor()
-    kept_runs = _affordable(_CHECKED_RUNS, light.bytes - reference.bytes if light else 0, share.bytes)
-    sets = _input_sets(reference, rng, share.bytes)
+    kept_runs = _affordable(1 if frugal else _CHECKED_RUNS, light.bytes - reference.bytes if light else 0, share.bytes)
+    sets = _input_sets(reference, rng, share.bytes, _FRUGAL_SETS if frugal else _MAX_INPUT_SETS)
     calls = baselines.calls(reference, sets[0], share)
     process.left = max(process.left, 0.0) + 4 * budget_s
     gpu_name = torch.cuda.get_device_name(reference.device)
