@@ -155,3 +155,40 @@ def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
     verdict = warm.judge(problem("x - x.mean(-1, keepdim=True)", "[torch.randn(9, 70)]"), candidate(kernel, forward))
     assert verdict.status is Status.CORRECT, verdict.message
     assert any("one more dimension" in f.message for f in verdict.findings if f.check == "limits") is told
+
+
+_SLOPE = """        y = torch.empty_like(x)
+        unary_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), {}, BLOCK=256)
+        return y"""
+
+
+@pytest.mark.parametrize(
+    ("init", "slope", "told"),
+    [
+        ("self.slope = slope", "self.slope", ""),
+        ("self.slope = self.own = slope", "self.own", "may then change without effect"),
+        ("self.slope = slope", "0.1", "When built with slope=0.7"),
+        ("assert slope == 0.1; self.slope = slope", "0.1", ""),
+    ],
+    ids=["read", "kept", "written into the file", "refused"],
+)
+def test_attributes_that_change_and_other_arguments_of_the_constructor(warm: Judge, init: str, slope: str, told: str) -> None:
+    made = problem("F.leaky_relu(x, self.slope)", "[torch.randn(9, 70)]", init="self.slope = slope", init_inputs="[0.1]")
+    leaky = Problem(name="leaky", source=made.source.replace("*args", "slope"))
+    kernels = elementwise("tl.where(v > 0, v, v * slope)").source.partition("class ModelNew")[0]
+    kernels = kernels.replace("y_ptr, n", "y_ptr, n, slope").partition("import triton.language as tl\n")[2]
+    one = candidate(kernels, _SLOPE.format(slope), init=init)
+    verdict = warm.judge(leaky, Candidate(source=one.source.replace("*args", "slope")))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert len(warnings) == bool(told)
+    assert all(told in text for text in warnings)
+    limits = [f.message for f in verdict.findings if f.check == "limits" and "without effect: slope" in f.message]
+    assert bool(limits) is (slope == "0.1")
+
+
+@pytest.mark.parametrize(("expression", "told"), [("v * 1e30", False), ("tl.where(tl.abs(v) < 1.2e-38, 0.0, v) * 1e30", True)])
+def test_lost_denormal_numbers_are_told(warm: Judge, expression: str, told: bool) -> None:
+    verdict = warm.judge(problem("x * 1e30", "[torch.randn(9, 70)]"), elementwise(expression))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("Denormal" in f.message for f in verdict.findings if f.check == "precision") is told

@@ -24,10 +24,11 @@ from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
-from kernelllm.judge.trials.faint_arguments import try_faint_arguments, try_in_proportion
+from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.gradient_uses import try_gradient_uses
 from kernelllm.judge.trials.more_dimensions import try_more_dimensions
+from kernelllm.judge.trials.other_attributes import try_attributes
 from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import changes_with_calls
@@ -216,6 +217,8 @@ class Evaluation:
                 trials.findings += try_unusual_inputs(worker, reference, seed)
                 trials.findings += try_faint_arguments(worker, reference, seed)
                 try_in_proportion(worker, reference, seed)
+                trials.findings += try_denormal(worker, reference, seed)
+                trials.findings += try_attributes(worker, reference, seed)
                 trials.findings += try_more_dimensions(worker, reference, seed)
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:

@@ -183,6 +183,10 @@ class CandidateProcess(Closing):
         fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
+    def set_attribute(self, name: str, value: Any) -> bool:
+        """Set an attribute of the model, whose name has the path of its module before it; whether there was one of that name."""
+        return bool(_expect(self.ask(p.SetAttribute, (), name=name, value=value), p.Done).had)
+
     def run(self, inputs: list[Any], seed: int, *, hold: bool = False, named: dict[str, Any] | None = None, **flags: Any) -> CandidateRun:
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 

@@ -10,6 +10,7 @@ command         meaning                                                       re
 ==============  ============================================================  ===============================
 ``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
 ``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
+``SetAttribute`` set an attribute of the model                                ``Done``, ``Failed``
 ``RunOnce``     call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
 ``Sample``      call it once, where launches run some of their programs        ``Sampled``, ``Grow``, ``Failed``
 ``Collect``     copy the outputs of the last run again, or of a held one      ``Ran``, ``Grow``, ``Failed``
@@ -115,6 +116,14 @@ class LoadState(msgspec.Struct, tag="load_state"):
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
     by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "data": through .data
+
+
+class SetAttribute(msgspec.Struct, tag="set_attribute"):
+    """Set an attribute of the model or of a module below it, as a user does. Its name has the module's path before it."""
+
+    id: int
+    name: str
+    value: bool | int | float | str
 
 
 class RunOnce(msgspec.Struct, tag="run"):
@@ -232,7 +241,10 @@ class Quit(msgspec.Struct, tag="quit"):
     id: int
 
 
-Command = Construct | LoadState | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
+Command = (
+    Construct | LoadState | SetAttribute | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport
+    | AccessGranted | Quit
+)  # fmt: skip
 
 
 class AccessRequest(msgspec.Struct, tag="access_request"):
@@ -258,6 +270,7 @@ class Constructed(msgspec.Struct, tag="constructed"):
 
 class Done(msgspec.Struct, tag="done"):
     id: int
+    had: bool = True  # of SetAttribute: whether there was one of that name
 
 
 class Failed(msgspec.Struct, tag="failed"):

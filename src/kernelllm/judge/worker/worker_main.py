@@ -100,7 +100,8 @@ class Session:
         self._kernel_flops: Counter[str] = Counter()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.SamplePrograms: self.sample,
+            p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.RunOnce: self.run,
+            p.SamplePrograms: self.sample,
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
@@ -212,6 +213,11 @@ class Session:
         self._loaded.update(command.names)
         model_state.load(self.model, command, self.decode(command.values))
         return p.Done(command.id)
+
+    def set_attribute(self, command: p.SetAttribute) -> p.Reply:
+        """Set one attribute of the model."""
+        with self.candidate_code("run"):
+            return p.Done(command.id, had=model_state.set_attribute(self.model, command.name, command.value))
 
     def _inputs(self, command: p.RunOnce) -> Any:
         """The inputs: the tensors of the run before, with other values, where the judge asks for that and they fit."""
