@@ -192,3 +192,71 @@ def test_lost_denormal_numbers_are_told(warm: Judge, expression: str, told: bool
     verdict = warm.judge(problem("x * 1e30", "[torch.randn(9, 70)]"), elementwise(expression))
     assert verdict.status is Status.CORRECT, verdict.message
     assert any("Denormal" in f.message for f in verdict.findings if f.check == "precision") is told
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_holes_in_memory_between_two_launches_are_told(warm: Judge, whole: bool) -> None:
+    source = (CHEATS / "large_sizes" / "told_two_stages.py").read_text()
+    if whole:
+        source = source.replace("pid % GROUP\n", "pid % (GROUP * num_n) % tl.minimum(num_m - group * GROUP, GROUP)\n")
+        source = source.replace("// GROUP\n", "// tl.minimum(num_m - group * GROUP, GROUP)\n")
+    product = (CHEATS / "problems" / "relu_of_product.py").read_text()
+    verdict = warm.judge(Problem(name="product", source=product), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any(f.check == "unwritten" for f in verdict.findings) is not whole
+
+
+@pytest.mark.parametrize(
+    ("forward", "told"),
+    [
+        ("def forward(self, x, scale=1.0):\n        return scaled(x, scale)", ""),
+        ("def forward(self, x, scale=0.5):\n        return scaled(x, scale)", "Without the argument scale"),
+        ("def forward(self, x, scale=1.0):\n        return scaled(x if x.stride(-1) == 1 else x.contiguous(), scale)", "not contiguous"),
+        ("def forward(self, x, scale=1.0):\n        return *scaled(x, scale)[:1], kept(self, x)", "is written into"),
+    ],
+    ids=["none", "default", "wider rows", "kept"],
+)
+def test_calls_that_users_make_and_problems_do_not(warm: Judge, forward: str, told: str) -> None:
+    asked = problem("x * scale, torch.arange(x.shape[-1])", "[torch.randn(9, 70), 0.5]", arguments="x, scale=1.0")
+    kernels = elementwise("v * s").source.partition("class ModelNew")[0].replace("y_ptr, n", "y_ptr, n, s")
+    contiguous = "x" if "stride" in forward else "x.contiguous()"
+    source = f"""{kernels}
+def kept(model, x):
+    if getattr(model, "places", None) is None or len(model.places) != x.shape[-1]:
+        model.places = torch.arange(x.shape[-1], device=x.device)
+    return model.places
+
+def scaled(x, s):
+    x, y = {contiguous}, torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    unary_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), s, BLOCK=256)
+    return y, torch.arange(x.shape[-1], device=x.device)
+
+class ModelNew(nn.Module):
+    {forward}
+"""
+    verdict = warm.judge(asked, Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert bool(warnings) is bool(told), warnings
+    assert all(told in text for text in warnings)
+
+
+@pytest.mark.parametrize(("arguments", "told"), [("x, w", ""), ("w, x", "by their names")])
+def test_arguments_whose_names_stand_in_another_order_are_told(warm: Judge, arguments: str, told: str) -> None:
+    kernel = """
+@triton.jit
+def difference_kernel(a_ptr, b_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a, b = tl.load(a_ptr + at, at < n, other=0.0), tl.load(b_ptr + at, at < n, other=0.0)
+    tl.store(y_ptr + at, a - 2 * b, at < n)
+"""
+    first, second = arguments.split(", ")
+    forward = f"""        a, b, y = {first}.contiguous(), {second}.contiguous(), torch.empty({first}.shape, device=x.device)
+        difference_kernel[(triton.cdiv(y.numel(), 256),)](a, b, y, y.numel(), BLOCK=256)
+        return y"""
+    asked = problem("x - 2 * w", "[torch.randn(9, 70), torch.randn(9, 70)]", arguments="x, w")
+    verdict = warm.judge(asked, candidate(kernel, forward, arguments=arguments))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert bool(warnings) is bool(told), warnings
+    assert all(told in text for text in warnings)

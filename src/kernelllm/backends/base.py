@@ -182,6 +182,11 @@ class SampledLaunches(ABC):
     def holes(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Indices of the elements of a contiguous copy of ``tensor`` that no program of any launch writes; None where that is not known."""
 
+    @abstractmethod
+    def unwritten_read(self, starts: Iterable[int]) -> int:
+        """How many elements of the memory at these addresses no program writes though what is stored depends on them; 0 where that is
+        not known."""
+
 
 class Launches:
     """A worker's hold on the launches that it watches; this one is for COMPILE mode, where none runs."""

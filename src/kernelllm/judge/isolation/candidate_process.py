@@ -50,6 +50,7 @@ class SampledRun:
     configurations_left: bool
     ops: dict[str, int]
     flops: dict[str, float]
+    unwritten_read: int
 
 
 class CandidateProcess(Closing):
@@ -220,7 +221,7 @@ class CandidateProcess(Closing):
         reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
         sampled = _expect(reply, p.Sampled)
         parts = [] if sampled.shapes is None else self._take(sampled.tensors, output, sampled.tree)[0]
-        left, done = sampled.configurations_left, (sampled.ops, sampled.flops)
+        left, done = sampled.configurations_left, (sampled.ops, sampled.flops, sampled.unwritten_read)
         return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, left, *done)
 
     def held_output(self) -> Any:

@@ -123,7 +123,7 @@ class SetAttribute(msgspec.Struct, tag="set_attribute"):
 
     id: int
     name: str
-    value: bool | int | float | str
+    value: bool | int | float | str | list[float]
 
 
 class RunOnce(msgspec.Struct, tag="run"):
@@ -143,6 +143,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     grad: bool = False
     """With gradients enabled, and inputs that require them, as those who call a model often have them."""
     inference: bool = False  # in inference mode
+    spoiled: bool = False  # after the outputs of the run before were written into
     times: int = 1  # call the model so often; what the last call returns is the output
     autocast: bool = False  # to bfloat16
     in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
@@ -318,6 +319,7 @@ class Sampled(msgspec.Struct, tag="sampled"):
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
     """Torch's operators and their FLOPs, as far as the run came."""
+    unwritten_read: int = 0  # elements that no program writes, though stores depend on them
     tensors: tuple[TensorSpec, ...] = ()
 
 

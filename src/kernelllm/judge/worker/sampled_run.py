@@ -46,7 +46,10 @@ def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Laun
     left = sampled.configurations_left
     parts = [part for part, _ in found]
     done = dict(ops), {name: float(amount) for name, amount in flops.items()}
-    return p.Sampled(command.id, shapes, parts, unwritten=unwritten, configurations_left=left, ops=done[0], flops=done[1])
+    return p.Sampled(
+        command.id, shapes, parts, unwritten=unwritten, configurations_left=left, ops=done[0], flops=done[1],
+        unwritten_read=watch.unwritten_read(),
+    )  # fmt: skip
 
 
 def _without_output(command: p.SamplePrograms, ops: Counter[str], flops: Counter[str]) -> p.Sampled:
@@ -105,6 +108,10 @@ class _MissingValueWatch(OperatorMode):
     def empty(self, tensor: torch.Tensor) -> bool:
         """Whether kernels alone wrote into it."""
         return tensor.untyped_storage().data_ptr() in self._empty
+
+    def unwritten_read(self) -> int:
+        """Elements of memory that torch left empty which kernels read, and none writes."""
+        return self.sampled.unwritten_read(self._empty)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
