@@ -157,7 +157,8 @@ def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
     assert any("one more dimension" in f.message for f in verdict.findings if f.check == "limits") is told
 
 
-_SLOPE = """        y = torch.empty_like(x)
+_SLOPE = """        x = x.contiguous()
+        y = torch.empty_like(x)
         unary_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), {}, BLOCK=256)
         return y"""
 
@@ -196,7 +197,7 @@ def test_lost_denormal_numbers_are_told(warm: Judge, expression: str, told: bool
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_holes_in_memory_between_two_launches_are_told(warm: Judge, whole: bool) -> None:
-    source = (CHEATS / "large_sizes" / "told_two_stages.py").read_text()
+    source = (Path(__file__).parent / "two_stages.py").read_text()
     if whole:
         source = source.replace("pid % GROUP\n", "pid % (GROUP * num_n) % tl.minimum(num_m - group * GROUP, GROUP)\n")
         source = source.replace("// GROUP\n", "// tl.minimum(num_m - group * GROUP, GROUP)\n")
@@ -260,3 +261,25 @@ def difference_kernel(a_ptr, b_ptr, y_ptr, n, BLOCK: tl.constexpr):
     warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
     assert bool(warnings) is bool(told), warnings
     assert all(told in text for text in warnings)
+
+
+@pytest.mark.parametrize(("default", "told"), [("0.3", False), ("0.1", True)])
+def test_another_default_of_the_constructor_is_told(warm: Judge, default: str, told: bool) -> None:
+    made = problem("F.leaky_relu(x, self.slope)", "[torch.randn(9, 70)]", init="self.slope = slope", init_inputs="[0.1]")
+    leaky = Problem(name="leaky", source=made.source.replace("*args", "slope=0.3"))
+    kernels = elementwise("tl.where(v > 0, v, v * slope)").source.partition("class ModelNew")[0].replace("y_ptr, n", "y_ptr, n, slope")
+    one = candidate(kernels.partition("import triton.language as tl\n")[2], _SLOPE.format("self.slope"), init="self.slope = slope")
+    verdict = warm.judge(leaky, Candidate(source=one.source.replace("*args", f"slope={default}")))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("built without slope" in f.message for f in verdict.findings) is told
+
+
+@pytest.mark.parametrize(("own", "limits"), [("self.factors", 0), ("self.baked", 1)])
+def test_lists_of_numbers_that_change_are_told(warm: Judge, own: str, limits: int) -> None:
+    init = "self.factors = [0.25, 2.0]; self.baked = [0.25, 2.0]"
+    asked = problem("x * self.factors[0] + self.factors[1]", "[torch.randn(9, 70)]", init="self.factors = [0.25, 2.0]")
+    kernels = elementwise("v * a + b").source.partition("class ModelNew")[0].replace("y_ptr, n", "y_ptr, n, a, b")
+    forward = _SLOPE.format(f"*{own}")
+    verdict = warm.judge(asked, candidate(kernels.partition("import triton.language as tl\n")[2], forward, init=init))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert sum("without effect: factors" in f.message for f in verdict.findings if f.check == "limits") == limits

@@ -24,8 +24,8 @@ from kernelllm.problems.constant_inputs import texts
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
-_MOST, _TOLD, _LARGEST = 12, 6, 4096
-"""Attributes that are tried, and that are named; the largest whole number that is changed."""
+_MOST, _TOLD, _LARGEST, _FEW = 12, 6, 4096, 64
+"""Attributes that are tried, and that are named; the largest whole number that is changed; elements of a tensor that is no buffer."""
 _OF_TORCH = "torch."
 
 
@@ -40,7 +40,7 @@ def try_attributes(process: CandidateProcess, reference: Reference, seed: int) -
     for name, other, expected in _attributes_that_count(reference, inputs, seed, usual):
         build(process, reference)
         try:
-            has = process.set_attribute(name, other)
+            has = process.set_attribute(name, _plain(other))
             value = process.run(inputs, seed).value
         except CandidateFailure:  # a clear error
             continue
@@ -62,11 +62,20 @@ def _try_arguments(
     """Warnings, and the names of the constructor's arguments that the candidate follows."""
     warnings, followed = list[str](), list[str]()
     for place, other, expected in _arguments_that_count(reference, inputs, seed, usual):
-        right, name = _right_when_built(process, reference, place, other, inputs, seed, expected), _name(reference, place)
+        args = [other if place == number else value for number, value in enumerate(reference.init_args[0])]
+        kwargs = {name: other if place == name else value for name, value in reference.init_args[1].items()}
+        right, name = _right_when_built(process, reference, (args, kwargs), inputs, seed, expected), _name(reference, place)
         followed += [name] if right else []
         if right is False:
             text = f"When built with {name}={other!r}, where the problem has another number, the result is wrong, and nothing is said."
             warnings.append(f"{text} Follow it, or raise an error.")
+    defaults = _defaults(reference)
+    expected = _result_when_built(reference, defaults, inputs, seed) if defaults else None
+    if differs(expected, usual):
+        left = reference.init_args[0][: -len(defaults)], reference.init_args[1]
+        if _right_when_built(process, reference, left, inputs, seed, expected) is False:
+            names = ", ".join(_name(reference, place) for place in sorted(defaults, key=str))
+            warnings.append(f"When built without {names}, the result is wrong: a default is another one than the reference's.")
     return warnings, followed
 
 
@@ -77,6 +86,10 @@ def _others(value: Any, source: str) -> list[Any]:
     if type(value) is int:
         return [other for other in (value // 2, value + 1) if 0 < other <= _LARGEST and other != value and value > 0]
     if type(value) is float:
+        return [2 * value + 0.5]
+    if type(value) in (list, tuple) and value and all(type(one) is float for one in value):
+        return [type(value)(2 * one + 0.5 for one in value)]
+    if type(value) is torch.Tensor and value.is_floating_point() and value.numel() <= _FEW and not value.requires_grad:
         return [2 * value + 0.5]
     return [text for text in texts(source) if text != value] if type(value) is str else []
 
@@ -89,7 +102,7 @@ def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, u
         for name, value in list(vars(module).items()):
             kind = type(module), name
             others = [] if name.startswith("_") or name == "training" else _others(value, reference.problem.source)
-            safe = type(value) in (float, bool) or not (of_torch or reference.device != "cpu")
+            safe = type(value) not in (int, str) or not (of_torch or reference.device != "cpu")
             if not others or not safe or kind in tried or len(tried) == _MOST:
                 continue
             tried.add(kind)
@@ -99,6 +112,13 @@ def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, u
                 if differs(expected, usual):
                     yield prefix + name, other, expected
                     break
+
+
+def _plain(value: Any) -> Any:
+    """As it is handed to the candidate, which makes of it what it has there."""
+    if isinstance(value, torch.Tensor):
+        return value.flatten().tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 @contextlib.contextmanager
@@ -117,32 +137,42 @@ def _arguments_that_count(reference: Reference, inputs: list[Any], seed: int, us
     given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     for name, value in [(name, value) for name, value in given if type(value) in (float, bool)][:_MOST]:
         for other in _others(value, reference.problem.source):
-            model = None
-            with failures_logged(f"{name}={other!r} is no argument to try"), own_generators():
-                model = reference.instance.model(INIT_SEED, reference.device, instead={name: other})
-            if model is None:
-                continue
-            shapes = {n: t.shape for n, t in model.state_dict().items()}
-            if shapes != {n: t.shape for n, t in reference.model.state_dict().items()}:
-                continue
-            model.load_state_dict(reference.model.state_dict())
-            model.train(reference.training)
-            expected = result(reference, model, inputs, seed)
+            expected = _result_when_built(reference, {name: other}, inputs, seed)
             if differs(expected, usual):
                 yield name, other, expected
 
 
+def _result_when_built(reference: Reference, instead: dict[int | str, Any], inputs: list[Any], seed: int) -> Any:
+    """The result of a model with other arguments and the same state; None where there is none."""
+    model = None
+    with failures_logged(f"{instead} are no arguments to try"), own_generators():
+        model = reference.instance.model(INIT_SEED, reference.device, instead=instead)
+    own = reference.model.state_dict()
+    if model is None or {n: t.shape for n, t in model.state_dict().items()} != {n: t.shape for n, t in own.items()}:
+        return None
+    model.load_state_dict(own)
+    model.train(reference.training)
+    return result(reference, model, inputs, seed)
+
+
+def _defaults(reference: Reference) -> dict[int | str, Any]:
+    """The last arguments that the problem gives by place and that have other defaults, to these."""
+    found: dict[int | str, Any] = {}
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = list(inspect.signature(type(reference.model)).parameters.values())
+        for place in range(len(reference.init_args[0]) - 1, -1, -1):
+            if place >= len(parameters) or type(parameters[place].default) not in (bool, int, float, str):
+                break
+            found[place] = parameters[place].default
+    return found
+
+
 def _right_when_built(
-    process: CandidateProcess, reference: Reference, name: int | str, other: Any, inputs: list[Any], seed: int, expected: Any
+    process: CandidateProcess, reference: Reference, init: tuple[list[Any], dict[str, Any]], inputs: list[Any], seed: int, expected: Any
 ) -> bool | None:
     """Whether a candidate that is built so gives what is expected; None where it refuses."""
-    args, kwargs = list(reference.init_args[0]), dict(reference.init_args[1])
-    if isinstance(name, int):
-        args[name] = other
-    else:
-        kwargs[name] = other
     try:
-        built = process.construct((args, kwargs), INIT_SEED)
+        built = process.construct(init, INIT_SEED)
         mine = {e.name: tuple(e.shape) for e in built.state}
         state = reference.state()
         process.load({k: t for k, t in state.items() if mine.get(k) == tuple(t.shape)}, reference.training)

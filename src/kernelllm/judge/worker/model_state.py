@@ -43,6 +43,8 @@ def set_attribute(model: Any, name: str, value: Any) -> bool:
     """As a user does; whether there was one of that name."""
     *path, last = name.split(".")
     module = reduce(getattr, path, model)
-    had = hasattr(module, last)
-    setattr(module, last, value)
-    return had
+    had = getattr(module, last, None)
+    if type(had) is torch.Tensor and isinstance(value, list):
+        value = torch.tensor(value, dtype=had.dtype, device=had.device).reshape(had.shape)
+    setattr(module, last, tuple(value) if type(had) is tuple else value)
+    return had is not None

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
+from kernelllm.backends.base import IllegalAccess, Launches
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.backends.sampled_launches import SampledLaunches, Stopped
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks

@@ -233,8 +233,7 @@ class Session:
 
     def run(self, command: p.RunOnce) -> p.Reply:
         """One call of the model."""
-        if command.spoiled:
-            values.spoil(self._outputs[1])
+        values.spoil(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does

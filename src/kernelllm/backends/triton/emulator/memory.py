@@ -15,7 +15,8 @@ import torch
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.base import IllegalAccess, Stopped
+from kernelllm.backends.base import IllegalAccess
+from kernelllm.backends.sampled_launches import Stopped
 from kernelllm.backends.triton.emulator import cooperative, races, unloaded_lanes
 from kernelllm.backends.triton.emulator.races import Races
 from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelllm.backends.base import SampledLaunches, Stopped
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.backends.sampled_launches import SampledLaunches, Stopped
 from kernelllm.backends.triton.emulator.written_marks import WrittenMarks
 
 _ALL = 16
