@@ -155,3 +155,131 @@ def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
     verdict = warm.judge(problem("x - x.mean(-1, keepdim=True)", "[torch.randn(9, 70)]"), candidate(kernel, forward))
     assert verdict.status is Status.CORRECT, verdict.message
     assert any("one more dimension" in f.message for f in verdict.findings if f.check == "limits") is told
+
+
+_SLOPE = """        x = x.contiguous()
+        y = torch.empty_like(x)
+        unary_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), {}, BLOCK=256)
+        return y"""
+
+
+@pytest.mark.parametrize(
+    ("init", "slope", "told"),
+    [
+        ("self.slope = slope", "self.slope", ""),
+        ("self.slope = self.own = slope", "self.own", "may then change without effect"),
+        ("self.slope = slope", "0.1", "When built with slope=0.7"),
+        ("assert slope == 0.1; self.slope = slope", "0.1", ""),
+    ],
+    ids=["read", "kept", "written into the file", "refused"],
+)
+def test_attributes_that_change_and_other_arguments_of_the_constructor(warm: Judge, init: str, slope: str, told: str) -> None:
+    made = problem("F.leaky_relu(x, self.slope)", "[torch.randn(9, 70)]", init="self.slope = slope", init_inputs="[0.1]")
+    leaky = Problem(name="leaky", source=made.source.replace("*args", "slope"))
+    kernels = elementwise("tl.where(v > 0, v, v * slope)").source.partition("class ModelNew")[0]
+    kernels = kernels.replace("y_ptr, n", "y_ptr, n, slope").partition("import triton.language as tl\n")[2]
+    one = candidate(kernels, _SLOPE.format(slope), init=init)
+    verdict = warm.judge(leaky, Candidate(source=one.source.replace("*args", "slope")))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert len(warnings) == bool(told)
+    assert all(told in text for text in warnings)
+    limits = [f.message for f in verdict.findings if f.check == "limits" and "without effect: slope" in f.message]
+    assert bool(limits) is (slope == "0.1")
+
+
+@pytest.mark.parametrize(("expression", "told"), [("v * 1e30", False), ("tl.where(tl.abs(v) < 1.2e-38, 0.0, v) * 1e30", True)])
+def test_lost_denormal_numbers_are_told(warm: Judge, expression: str, told: bool) -> None:
+    verdict = warm.judge(problem("x * 1e30", "[torch.randn(9, 70)]"), elementwise(expression))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("Denormal" in f.message for f in verdict.findings if f.check == "precision") is told
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_holes_in_memory_between_two_launches_are_told(warm: Judge, whole: bool) -> None:
+    source = (Path(__file__).parent / "two_stages.py").read_text()
+    if whole:
+        source = source.replace("pid % GROUP\n", "pid % (GROUP * num_n) % tl.minimum(num_m - group * GROUP, GROUP)\n")
+        source = source.replace("// GROUP\n", "// tl.minimum(num_m - group * GROUP, GROUP)\n")
+    product = (CHEATS / "problems" / "relu_of_product.py").read_text()
+    verdict = warm.judge(Problem(name="product", source=product), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any(f.check == "unwritten" for f in verdict.findings) is not whole
+
+
+@pytest.mark.parametrize(
+    ("forward", "told"),
+    [
+        ("def forward(self, x, scale=1.0):\n        return scaled(x, scale)", ""),
+        ("def forward(self, x, scale=0.5):\n        return scaled(x, scale)", "Without the argument scale"),
+        ("def forward(self, x, scale=1.0):\n        return scaled(x if x.stride(-1) == 1 else x.contiguous(), scale)", "not contiguous"),
+        ("def forward(self, x, scale=1.0):\n        return *scaled(x, scale)[:1], kept(self, x)", "is written into"),
+    ],
+    ids=["none", "default", "wider rows", "kept"],
+)
+def test_calls_that_users_make_and_problems_do_not(warm: Judge, forward: str, told: str) -> None:
+    asked = problem("x * scale, torch.arange(x.shape[-1])", "[torch.randn(9, 70), 0.5]", arguments="x, scale=1.0")
+    kernels = elementwise("v * s").source.partition("class ModelNew")[0].replace("y_ptr, n", "y_ptr, n, s")
+    contiguous = "x" if "stride" in forward else "x.contiguous()"
+    source = f"""{kernels}
+def kept(model, x):
+    if getattr(model, "places", None) is None or len(model.places) != x.shape[-1]:
+        model.places = torch.arange(x.shape[-1], device=x.device)
+    return model.places
+
+def scaled(x, s):
+    x, y = {contiguous}, torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    unary_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), s, BLOCK=256)
+    return y, torch.arange(x.shape[-1], device=x.device)
+
+class ModelNew(nn.Module):
+    {forward}
+"""
+    verdict = warm.judge(asked, Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert bool(warnings) is bool(told), warnings
+    assert all(told in text for text in warnings)
+
+
+@pytest.mark.parametrize(("arguments", "told"), [("x, w", ""), ("w, x", "by their names")])
+def test_arguments_whose_names_stand_in_another_order_are_told(warm: Judge, arguments: str, told: str) -> None:
+    kernel = """
+@triton.jit
+def difference_kernel(a_ptr, b_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a, b = tl.load(a_ptr + at, at < n, other=0.0), tl.load(b_ptr + at, at < n, other=0.0)
+    tl.store(y_ptr + at, a - 2 * b, at < n)
+"""
+    first, second = arguments.split(", ")
+    forward = f"""        a, b, y = {first}.contiguous(), {second}.contiguous(), torch.empty({first}.shape, device=x.device)
+        difference_kernel[(triton.cdiv(y.numel(), 256),)](a, b, y, y.numel(), BLOCK=256)
+        return y"""
+    asked = problem("x - 2 * w", "[torch.randn(9, 70), torch.randn(9, 70)]", arguments="x, w")
+    verdict = warm.judge(asked, candidate(kernel, forward, arguments=arguments))
+    assert verdict.status is Status.CORRECT, verdict.message
+    warnings = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert bool(warnings) is bool(told), warnings
+    assert all(told in text for text in warnings)
+
+
+@pytest.mark.parametrize(("default", "told"), [("0.3", False), ("0.1", True)])
+def test_another_default_of_the_constructor_is_told(warm: Judge, default: str, told: bool) -> None:
+    made = problem("F.leaky_relu(x, self.slope)", "[torch.randn(9, 70)]", init="self.slope = slope", init_inputs="[0.1]")
+    leaky = Problem(name="leaky", source=made.source.replace("*args", "slope=0.3"))
+    kernels = elementwise("tl.where(v > 0, v, v * slope)").source.partition("class ModelNew")[0].replace("y_ptr, n", "y_ptr, n, slope")
+    one = candidate(kernels.partition("import triton.language as tl\n")[2], _SLOPE.format("self.slope"), init="self.slope = slope")
+    verdict = warm.judge(leaky, Candidate(source=one.source.replace("*args", f"slope={default}")))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("built without slope" in f.message for f in verdict.findings) is told
+
+
+@pytest.mark.parametrize(("own", "limits"), [("self.factors", 0), ("self.baked", 1)])
+def test_lists_of_numbers_that_change_are_told(warm: Judge, own: str, limits: int) -> None:
+    init = "self.factors = [0.25, 2.0]; self.baked = [0.25, 2.0]"
+    asked = problem("x * self.factors[0] + self.factors[1]", "[torch.randn(9, 70)]", init="self.factors = [0.25, 2.0]")
+    kernels = elementwise("v * a + b").source.partition("class ModelNew")[0].replace("y_ptr, n", "y_ptr, n, a, b")
+    forward = _SLOPE.format(f"*{own}")
+    verdict = warm.judge(asked, candidate(kernels.partition("import triton.language as tl\n")[2], forward, init=init))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert sum("without effect: factors" in f.message for f in verdict.findings if f.check == "limits") == limits

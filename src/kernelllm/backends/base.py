@@ -23,14 +23,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from kernelllm.backends.sampled_launches import SampledLaunches
 from kernelllm.core import registry
-
-if TYPE_CHECKING:
-    import torch
 
 
 class AvailabilityState(StrEnum):
@@ -146,41 +144,6 @@ class Observer(Protocol):
 
     def tuning_times(self, call: Callable[[], Any]) -> list[float]:
         """Milliseconds on the GPU of some calls, each of which launches a kernel. For languages that choose among configurations."""
-
-
-class Stopped(BaseException):
-    """A run of sampled programs has no more time, or goes on from what is missing. No Exception: a candidate may catch those."""
-
-
-class SampledLaunches(ABC):
-    """A run of which every launch runs some of its programs; the rest of what they would have written is missing."""
-
-    configurations_left = False
-    """Whether a launch had more than one autotuned configuration that no launch had before this run."""
-
-    @abstractmethod
-    def __enter__(self) -> SampledLaunches:
-        """Launches are sampled from now on."""
-
-    @abstractmethod
-    def __exit__(self, *error: object) -> None:
-        """Launches run whole again."""
-
-    @abstractmethod
-    def lacks(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Whether the memory of any of these lacks something, or may."""
-
-    @abstractmethod
-    def changed(self, tensors: Iterable[torch.Tensor], *, missing: bool) -> None:
-        """Torch wrote into these; ``missing``: from memory that lacks something."""
-
-    @abstractmethod
-    def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-        """Indices of elements of a contiguous copy of ``tensor`` that hold their final value, and how many all programs write at most."""
-
-    @abstractmethod
-    def holes(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Indices of the elements of a contiguous copy of ``tensor`` that no program of any launch writes; None where that is not known."""
 
 
 class Launches:

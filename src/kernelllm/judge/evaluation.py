@@ -24,15 +24,17 @@ from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.configurations import configurations, try_remaining
-from kernelllm.judge.trials.faint_arguments import try_faint_arguments, try_in_proportion
+from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.gradient_uses import try_gradient_uses
 from kernelllm.judge.trials.more_dimensions import try_more_dimensions
+from kernelllm.judge.trials.other_attributes import try_attributes
+from kernelllm.judge.trials.other_calls import try_other_calls
 from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import changes_with_calls
 from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
-from kernelllm.judge.trials.sampled_programs import compare_sampled
+from kernelllm.judge.trials.sampled_programs import SeenThere, compare_sampled, told_of_unwritten
 from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.judge.trials.state_dicts import try_state_dict
 from kernelllm.judge.trials.two_models import try_two_models
@@ -192,7 +194,7 @@ class Evaluation:
             if changes_with_calls(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
             else:
-                self._compare_uses(worker, reference, seed)
+                self._compare_uses(worker, references, seed)
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)
@@ -200,9 +202,9 @@ class Evaluation:
             if failure.check:
                 trials.failure = failure.kept()
 
-    def _compare_uses(self, worker: CandidateProcess, reference: Reference, seed: int) -> None:
+    def _compare_uses(self, worker: CandidateProcess, references: Sequence[Reference], seed: int) -> None:
         """Uses that are compared with others of their kind, of a reference that gives the same for the same inputs."""
-        trials = self._seen.trials
+        trials, reference = self._seen.trials, references[0]
         if reference.gradients:
             trials.findings += try_gradient_uses(worker, reference, seed).findings()
         dtypes = dtypes_of(self._candidate.source)
@@ -216,6 +218,9 @@ class Evaluation:
                 trials.findings += try_unusual_inputs(worker, reference, seed)
                 trials.findings += try_faint_arguments(worker, reference, seed)
                 try_in_proportion(worker, reference, seed)
+                trials.findings += try_denormal(worker, reference, seed)
+                trials.findings += try_attributes(worker, reference, seed)
+                trials.findings += try_other_calls(worker, references, seed)
                 trials.findings += try_more_dimensions(worker, reference, seed)
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
@@ -227,8 +232,11 @@ class Evaluation:
             seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
             try_remaining(worker, references[0], seed, configurations(worker))
             with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:
-                if large is not None and (names := compare_sampled(worker, large, seen.trials.watched)):
+                there = SeenThere(seen.trials.watched)
+                if large is not None and (names := compare_sampled(worker, large, there)):
                     seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
+                if large is not None:
+                    seen.findings += told_of_unwritten(large.label, there.unwritten_read)
             seen.configurations = configurations(worker)
         except CandidateFailure as failure:
             seen.trials.failure = failure.kept()

@@ -67,10 +67,13 @@ class Instance:
             value = function()
         return init_arguments(value, self.namespace["Model"])
 
-    def model(self, seed: int, device: str = "cpu", *, there: bool = False, more: Mapping[str, Any] | None = None) -> torch.nn.Module:
+    def model(
+        self, seed: int, device: str = "cpu", *, there: bool = False, more: Mapping[str, Any] | None = None,
+        instead: Mapping[int | str, Any] | None = None,
+    ) -> torch.nn.Module:  # fmt: skip
         """``Model(*init_inputs)`` built under ``seed`` on the CPU, as KernelBench does, then moved to ``device``.
 
-        ``more``: keyword arguments beside those of the problem.
+        ``more``: keyword arguments beside those of the problem; ``instead``: others for its own, by place or name.
         ``there``: built on the device itself, which is quick for large models; its parameters are other random numbers then.
         Its mode is whatever the constructor leaves, which is training mode unless it calls ``eval``.
         Raises ProblemError where the constructor raises or returns something that is not an ``nn.Module``.
@@ -78,6 +81,8 @@ class Instance:
         import torch
 
         args, kwargs = self.init_inputs(seed)
+        args = [(instead or {}).get(place, value) for place, value in enumerate(args)]
+        kwargs = {name: (instead or {}).get(name, value) for name, value in kwargs.items()}
         with self._running("Model(...)"):
             seed_all(seed)
             with torch.device(device) if there else contextlib.nullcontext():

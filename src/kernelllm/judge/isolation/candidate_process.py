@@ -50,6 +50,7 @@ class SampledRun:
     configurations_left: bool
     ops: dict[str, int]
     flops: dict[str, float]
+    unwritten_read: int
 
 
 class CandidateProcess(Closing):
@@ -183,6 +184,10 @@ class CandidateProcess(Closing):
         fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
+    def set_attribute(self, name: str, value: Any) -> bool:
+        """Set an attribute of the model, whose name has the path of its module before it; whether there was one of that name."""
+        return bool(_expect(self.ask(p.SetAttribute, (), name=name, value=value), p.Done).had)
+
     def run(self, inputs: list[Any], seed: int, *, hold: bool = False, named: dict[str, Any] | None = None, **flags: Any) -> CandidateRun:
         """One call on a copy of the inputs; the flags are those of :class:`kernelllm.judge.transport.protocol.RunOnce`.
 
@@ -216,7 +221,7 @@ class CandidateProcess(Closing):
         reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
         sampled = _expect(reply, p.Sampled)
         parts = [] if sampled.shapes is None else self._take(sampled.tensors, output, sampled.tree)[0]
-        left, done = sampled.configurations_left, (sampled.ops, sampled.flops)
+        left, done = sampled.configurations_left, (sampled.ops, sampled.flops, sampled.unwritten_read)
         return SampledRun(sampled.shapes, parts, sampled.unwritten, sampled.kernels, left, *done)
 
     def held_output(self) -> Any:

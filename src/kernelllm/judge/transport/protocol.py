@@ -10,6 +10,7 @@ command         meaning                                                       re
 ==============  ============================================================  ===============================
 ``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
 ``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
+``SetAttribute`` set an attribute of the model                                ``Done``, ``Failed``
 ``RunOnce``     call the model once, copy its outputs to the output arena     ``Ran``, ``Grow``, ``Failed``
 ``Sample``      call it once, where launches run some of their programs        ``Sampled``, ``Grow``, ``Failed``
 ``Collect``     copy the outputs of the last run again, or of a held one      ``Ran``, ``Grow``, ``Failed``
@@ -117,6 +118,14 @@ class LoadState(msgspec.Struct, tag="load_state"):
     by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "data": through .data
 
 
+class SetAttribute(msgspec.Struct, tag="set_attribute"):
+    """Set an attribute of the model or of a module below it, as a user does. Its name has the module's path before it."""
+
+    id: int
+    name: str
+    value: bool | int | float | str | list[float]
+
+
 class RunOnce(msgspec.Struct, tag="run"):
     id: int
     inputs: Values
@@ -134,6 +143,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     grad: bool = False
     """With gradients enabled, and inputs that require them, as those who call a model often have them."""
     inference: bool = False  # in inference mode
+    spoiled: bool = False  # after the outputs of the run before were written into
     times: int = 1  # call the model so often; what the last call returns is the output
     autocast: bool = False  # to bfloat16
     in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
@@ -232,7 +242,10 @@ class Quit(msgspec.Struct, tag="quit"):
     id: int
 
 
-Command = Construct | LoadState | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport | AccessGranted | Quit
+Command = (
+    Construct | LoadState | SetAttribute | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport
+    | AccessGranted | Quit
+)  # fmt: skip
 
 
 class AccessRequest(msgspec.Struct, tag="access_request"):
@@ -258,6 +271,7 @@ class Constructed(msgspec.Struct, tag="constructed"):
 
 class Done(msgspec.Struct, tag="done"):
     id: int
+    had: bool = True  # of SetAttribute: whether there was one of that name
 
 
 class Failed(msgspec.Struct, tag="failed"):
@@ -305,6 +319,7 @@ class Sampled(msgspec.Struct, tag="sampled"):
     ops: dict[str, int] = {}
     flops: dict[str, float] = {}
     """Torch's operators and their FLOPs, as far as the run came."""
+    unwritten_read: int = 0  # elements that no program writes, though stores depend on them
     tensors: tuple[TensorSpec, ...] = ()
 
 

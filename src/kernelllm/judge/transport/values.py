@@ -24,6 +24,7 @@ tag      value                               payload
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
@@ -266,3 +267,11 @@ def describe(value: Any) -> tuple[str, ...]:
         return repr(item)[:80]
 
     return tuple(one(item) for item in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value]))
+
+
+def spoil(tensors: list[torch.Tensor]) -> None:
+    """Write into these as one who got them from a call may do."""
+    with torch.no_grad():
+        for tensor in tensors:
+            with contextlib.suppress(RuntimeError):  # of expanded ones
+                tensor.fill_(1) if tensor.dtype is torch.bool else tensor.fill_(77)

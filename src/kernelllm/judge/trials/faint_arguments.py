@@ -4,7 +4,8 @@ Those that call ``expm1`` or ``log1p`` are exact for these: ``exp(x) - 1`` and `
 warning: within the tolerance of the problem's own numbers, it is as right.
 
 Those whose results are in proportion to their inputs (sums, products, maxima) know no small numbers. Where inputs are a power of two as
-large, so is all that an honest kernel computes, to the last bit. Who leaves out what is small is wrong.
+large, so is all that an honest kernel computes, to the last bit. Who leaves out what is small is wrong. Denormal numbers have fewer
+digits: who loses them is told.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ NAME = "precision"
 _EXACT_NEAR_ZERO = re.compile(r"aten\.(special_)?(expm1|log1p)_?\.")
 _SIZE = 1e-6
 _SCALE = 2.0**-20
+_DENORMAL, _LOST = 2.0**-130, 0.1
+"""Where usual numbers become denormal ones, and the relative error from which their results are lost."""
 _POWERS = (1, 2, 3)
 """Of the scale, by which results may change."""
 _WRONG, _WELL_KNOWN = 1e-2, 1e-4
@@ -86,11 +89,37 @@ def try_in_proportion(process: CandidateProcess, reference: Reference, seed: int
     raise CandidateFailure(Status.INCORRECT, f"{text} {worst:.0%}. What is small must not be left out.", check="silently_different")
 
 
-def _proportion(usual: torch.Tensor, small: torch.Tensor) -> int:
+def try_denormal(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """A warning where the results of such a reference stay in proportion for denormal numbers, and the candidate's are lost. On a GPU
+    atomics take such numbers for zero: a limit."""
+    if reference.draws or reference.heavy or (inputs := faint(reference, seed, _DENORMAL)) is None:
+        return []
+    with reference.buffers_restored():
+        usual = reference.run(reference.inputs(seed), seed, refinable=False)
+    with reference.buffers_restored():
+        small = reference.run(nested.mapped(inputs, torch.Tensor.clone), seed, refinable=False)
+    if any(run.error or not run.finite or run.mutated_inputs for run in (usual, small)):
+        return []
+    theirs = list(nested.tensors(small.expected.value))
+    pairs = list(zip(nested.tensors(usual.expected.value), theirs, strict=True))
+    known = [number for number, pair in enumerate(pairs) if _proportion(*pair, _DENORMAL, powers=(1,))]
+    build(process, reference)
+    try:
+        mine = list(nested.tensors(process.run(inputs, seed).value)) if known else []
+    except CandidateFailure:
+        return []
+    if [t.shape for t in mine] != [t.shape for t in theirs] or max(_error(mine[n], theirs[n]) for n in known) < _LOST:
+        return []
+    text = "Denormal numbers (below 1.2e-38) are lost, where the reference computes with them: nothing may be taken for zero by its size."
+    severity = Severity.WARN if reference.device == "cpu" else Severity.INFO
+    return [Finding(check=NAME if severity is Severity.WARN else "limits", message=text, severity=severity)]
+
+
+def _proportion(usual: torch.Tensor, small: torch.Tensor, scale: float = _SCALE, powers: tuple[int, ...] = _POWERS) -> int:
     """The power of the scale by which a result changes; 0 where it does not change so."""
     if not usual.is_floating_point() or usual.shape != small.shape or not bool(usual.any()):
         return 0
-    return next((power for power in _POWERS if _error(small.double(), usual.double() * _SCALE**power) <= _WELL_KNOWN), 0)
+    return next((power for power in powers if _error(small.double(), usual.double() * scale**power) <= _WELL_KNOWN), 0)
 
 
 def _error(mine: torch.Tensor, exact: torch.Tensor) -> float:

@@ -100,10 +100,12 @@ def try_other_uses(
         same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
     restore(process, reference, state)
-    spread = mapped(inputs, _not_contiguous)
-    with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
-        if is_wrong(process.run(spread, seed).value, own):
-            uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
+    for spread in (_not_contiguous, _of_wider_rows):
+        with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
+            if is_wrong(process.run(mapped(inputs, spread), seed).value, own):
+                uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
+                break
+        restore(process, reference, state)
     restore(process, reference, state)
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
@@ -322,6 +324,13 @@ def _other_constructions(
 def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in another order in memory."""
     return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.dim() > 1 else tensor
+
+
+def _of_wider_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as a part of a tensor with longer rows."""
+    if tensor.dim() < 2 or not tensor.is_contiguous():
+        return tensor
+    return torch.cat([tensor, tensor], -1)[..., : tensor.shape[-1]]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.core.types import SizeSet, Status
+from kernelllm.core.types import Finding, Severity, SizeSet, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
@@ -36,6 +36,7 @@ _CONFIGURATIONS = 6
 _TOLERANCE = 1e-2
 _ROOM = 64 * 2**20
 _SEED = 3
+NAME = "unwritten"
 
 
 @dataclass
@@ -68,9 +69,17 @@ def prepared(reference: Reference, seed: int) -> PreparedRun | None:
     return PreparedRun(reference, inputs, run) if useful else None
 
 
-def compare_sampled(process: CandidateProcess, large: PreparedRun, watched: list[WatchedOperators]) -> tuple[str, ...]:
-    """Names of the kernels that ran; none where nothing could be compared. ``watched`` gets what torch did. Raises CandidateFailure where
-    the candidate is wrong."""
+@dataclass
+class SeenThere:
+    """What runs at a large size brought to light beside their outputs: what torch did, and the most elements of memory that programs read
+    and none writes."""
+
+    watched: list[WatchedOperators]
+    unwritten_read: int = 0
+
+
+def compare_sampled(process: CandidateProcess, large: PreparedRun, seen: SeenThere) -> tuple[str, ...]:
+    """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
     kernels: tuple[str, ...] = ()
     for number in range(_CONFIGURATIONS):
@@ -83,7 +92,8 @@ def compare_sampled(process: CandidateProcess, large: PreparedRun, watched: list
                 break
             failure.message = f"Right at the sizes tried; at {where}: {failure.message}"
             raise
-        watched.append(large.reference.watched_operators(f"at {where}", found.ops, found.flops))
+        seen.unwritten_read = max(seen.unwritten_read, found.unwritten_read)
+        seen.watched.append(large.reference.watched_operators(f"at {where}", found.ops, found.flops))
         if found.shapes is None:
             break
         wrong, any_compared = _wrong(found, large)
@@ -95,6 +105,13 @@ def compare_sampled(process: CandidateProcess, large: PreparedRun, watched: list
         if not found.configurations_left:
             break
     return kernels
+
+
+def told_of_unwritten(label: str, unwritten_read: int) -> list[Finding]:
+    """A warning where results at a large size depend on memory that nobody writes."""
+    text = f"At the size {label}, what a kernel stores depends on {unwritten_read} or more elements that no program of an earlier launch"
+    text += " writes: look at the grid, and at what becomes of the last tiles."
+    return [Finding(check=NAME, message=text, severity=Severity.WARN)] if unwritten_read else []
 
 
 def _wrong(found: SampledRun, large: PreparedRun) -> tuple[str, bool]:

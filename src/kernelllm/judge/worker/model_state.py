@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -36,3 +37,14 @@ def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
                 (mine[name][0].data if command.by == "data" else mine[name][0]).copy_(value)
     if isinstance(model, torch.nn.Module) and model.training != command.training:
         model.train(command.training)  # only then: who is told at each load could prepare for it
+
+
+def set_attribute(model: Any, name: str, value: Any) -> bool:
+    """As a user does; whether there was one of that name."""
+    *path, last = name.split(".")
+    module = reduce(getattr, path, model)
+    had = getattr(module, last, None)
+    if type(had) is torch.Tensor and isinstance(value, list):
+        value = torch.tensor(value, dtype=had.dtype, device=had.device).reshape(had.shape)
+    setattr(module, last, tuple(value) if type(had) is tuple else value)
+    return had is not None

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelllm.backends.base import IllegalAccess, Launches, SampledLaunches, Stopped
+from kernelllm.backends.base import IllegalAccess, Launches
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.backends.sampled_launches import SampledLaunches, Stopped
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker.fake_run import EMPTY, READING, picks
@@ -46,7 +47,10 @@ def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Laun
     left = sampled.configurations_left
     parts = [part for part, _ in found]
     done = dict(ops), {name: float(amount) for name, amount in flops.items()}
-    return p.Sampled(command.id, shapes, parts, unwritten=unwritten, configurations_left=left, ops=done[0], flops=done[1])
+    return p.Sampled(
+        command.id, shapes, parts, unwritten=unwritten, configurations_left=left, ops=done[0], flops=done[1],
+        unwritten_read=watch.unwritten_read(),
+    )  # fmt: skip
 
 
 def _without_output(command: p.SamplePrograms, ops: Counter[str], flops: Counter[str]) -> p.Sampled:
@@ -105,6 +109,10 @@ class _MissingValueWatch(OperatorMode):
     def empty(self, tensor: torch.Tensor) -> bool:
         """Whether kernels alone wrote into it."""
         return tensor.untyped_storage().data_ptr() in self._empty
+
+    def unwritten_read(self) -> int:
+        """Elements of memory that torch left empty which kernels read, and none writes."""
+        return self.sampled.unwritten_read(self._empty)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]

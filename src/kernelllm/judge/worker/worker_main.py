@@ -100,7 +100,8 @@ class Session:
         self._kernel_flops: Counter[str] = Counter()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.RunOnce: self.run, p.SamplePrograms: self.sample,
+            p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.RunOnce: self.run,
+            p.SamplePrograms: self.sample,
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
@@ -213,6 +214,11 @@ class Session:
         model_state.load(self.model, command, self.decode(command.values))
         return p.Done(command.id)
 
+    def set_attribute(self, command: p.SetAttribute) -> p.Reply:
+        """Set one attribute of the model."""
+        with self.candidate_code("run"):
+            return p.Done(command.id, had=model_state.set_attribute(self.model, command.name, command.value))
+
     def _inputs(self, command: p.RunOnce) -> Any:
         """The inputs: the tensors of the run before, with other values, where the judge asks for that and they fit."""
         bag = command.inputs
@@ -227,6 +233,7 @@ class Session:
 
     def run(self, command: p.RunOnce) -> p.Reply:
         """One call of the model."""
+        values.spoil(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from kernelllm.backends.base import IllegalAccess, Stopped
+from kernelllm.backends.base import IllegalAccess
+from kernelllm.backends.sampled_launches import Stopped
 from kernelllm.backends.triton.emulator import functions, lockstep, sampling, stores_alone
 from kernelllm.backends.triton.emulator.program_groups import ProgramGroup, group_size
 

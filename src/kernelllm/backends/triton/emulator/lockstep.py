@@ -21,7 +21,7 @@ import triton.language as tl
 from triton.runtime import interpreter as ti
 from triton.runtime.errors import InterpreterError
 
-from kernelllm.backends.base import Stopped
+from kernelllm.backends.sampled_launches import Stopped
 from kernelllm.backends.triton.emulator import cooperative, functions, memory, races, sampling
 from kernelllm.backends.triton.emulator.program_groups import Diverged, ProgramGroup, ProgramId, Unsuitable, by_value, group_size
 from kernelllm.backends.triton.emulator.sampling import Sampling

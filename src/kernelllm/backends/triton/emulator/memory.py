@@ -15,7 +15,8 @@ import torch
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as ti
 
-from kernelllm.backends.base import IllegalAccess, Stopped
+from kernelllm.backends.base import IllegalAccess
+from kernelllm.backends.sampled_launches import Stopped
 from kernelllm.backends.triton.emulator import cooperative, races, unloaded_lanes
 from kernelllm.backends.triton.emulator.races import Races
 from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling
@@ -239,6 +240,8 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
             _Current.bounds.read_back(index, kind, elements, lanes)
         view = _Current.bounds.view(index, kind)
         data = view.take(elements, mode="clip") if view.size else np.zeros_like(elements, dtype=kind)  # of nothing, no lane is read
+        if Sampling.active is not None:
+            data = Sampling.active.read(_start(index), elements, lanes, data)
         if partly:
             data = np.where(lanes, data, other.data.astype(kind, copy=False))
         return ti.TensorHandle(data, element)
@@ -277,6 +280,7 @@ def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
                 Races.active.stores(int(_Current.bounds.starts[index]), view, _Current.bounds.names[index], indices, data, position)
         if Sampling.active is not None:
             Sampling.active.stores(_start(index), kind.itemsize, indices)
+            Sampling.active.stored(data)
         if Undo.active is not None:
             Undo.active.keep(view, indices)
         view[indices] = data  # in order: of several writes to one element the last one stays

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelllm.backends.base import SampledLaunches, Stopped
 from kernelllm.backends.host_tensors import has_storage
+from kernelllm.backends.sampled_launches import SampledLaunches, Stopped
 from kernelllm.backends.triton.emulator.written_marks import WrittenMarks
 
 _ALL = 16
@@ -56,6 +56,10 @@ class Sampling(SampledLaunches):
         self.storages: Storages = {}
         """That the launch under way may touch."""
         self.marks = WrittenMarks()
+        self._unwritten_read: dict[int, list[Any]] = {}
+        """Memory to elements that no program of an earlier launch stores, and that stores of a later one depend on."""
+        self._of_unwritten: dict[int, Any] = {}
+        """Such elements that the launch under way has read since its last store."""
         self._stained: set[int] = set()
         """Memory that torch wrote into from what lacks something."""
         self.covers = False
@@ -105,7 +109,7 @@ class Sampling(SampledLaunches):
         """A context manager for a launch of ``total`` programs that may touch these storages."""
         if process_time() > self._end:
             raise Stopped
-        self.storages, self._now, self._reads_missing, self._adds = storages, {}, False, False
+        self.storages, self._now, self._reads_missing, self._adds, self._of_unwritten = storages, {}, False, False, {}
         self._begun, self._total, self._ran, self._singles = process_time(), total, 0, 0
         yield
         complete = self._ran == total
@@ -155,6 +159,34 @@ class Sampling(SampledLaunches):
         if process_time() > self._begun + _FIRST * self._launch_seconds:
             raise Stopped
         self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self.storages)
+
+    def read(self, start: int, elements: Any, lanes: Any, data: Any) -> Any:
+        """What a program reads there instead of ``data``: one where it is missing, and infinity where no program stores it."""
+        if self.covers or data.dtype.kind != "f":
+            return data
+        found = self.marks.unwritten(start, data.dtype.itemsize, elements) if start not in self._now else None
+        if start in self._missing:
+            data = np.ones_like(data)
+        found = found if found is None or lanes is None else found & lanes.astype(np.bool_)
+        if found is not None and found.any():
+            self._of_unwritten[start] = np.unique(np.broadcast_to(elements, found.shape)[found])
+            data = np.where(found, np.array(np.inf, data.dtype), data)
+        return data
+
+    def stored(self, data: Any) -> None:
+        """A program stored these values."""
+        if self._of_unwritten and data.dtype.kind == "f" and bool((np.isnan(data) | np.isposinf(data)).any()):
+            for start, elements in self._of_unwritten.items():
+                self._unwritten_read.setdefault(start, []).append(elements)
+            self._of_unwritten = {}
+
+    def unwritten_read(self, starts: Iterable[int]) -> int:
+        count = 0
+        for start in set(starts) & self._unwritten_read.keys() - self._stained:
+            places = np.unique(np.concatenate(self._unwritten_read[start]))
+            found = self.marks.unwritten(start, self.marks.width(start), places)
+            count += 0 if found is None else int(found.sum())
+        return count
 
     def stores(self, start: int, width: int, indices: Any) -> None:
         """A program writes these elements of so many bytes."""

@@ -31,6 +31,15 @@ class WrittenMarks:
             self._marks[start] = width, stored
         stored[indices] = True
 
+    def width(self, start: int) -> int:
+        """Bytes of an element; 0 where nothing is known."""
+        return self._marks.get(start, (0, None))[0]
+
+    def unwritten(self, start: int, width: int, indices: Any) -> Any:
+        """Which of these elements no kernel stored; None where that is not known."""
+        known, stored = self._marks.get(start, (0, None))
+        return None if stored is None or known != width else ~stored.take(indices, mode="clip")
+
     def forget(self, starts: Iterable[int]) -> None:
         """What is stored in these from now on is not known, and what was is of no use."""
         self._unknown.update(starts)
