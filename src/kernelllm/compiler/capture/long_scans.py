@@ -3,7 +3,7 @@
     y = x.cumsum(-1)      ->      parts = x.view(chunks, size); local = parts.cumsum(-1); totals = parts.sum(-1)
                                   y = local + (totals.cumsum(-1) - totals)[:, None]
 
-On an H200 a row of 40,000 elements took 44 us, and Inductor's way, which hands sums on from program to program, 7 us.
+On an H200 two sums of one row of 65,536 elements took 44 us, and Inductor's way, which hands sums on from program to program, 7 us.
 """
 
 from __future__ import annotations

@@ -43,15 +43,10 @@ def _positions(node: Any) -> bool:
         node = node.args[0]
     if not isinstance(node, Node):
         return False
-    chosen = node.target is operator.getitem and node.args[1] == 1 and _name(node.args[0]).startswith(("topk", "sort"))
-    chosen = chosen or (node.target is operator.getitem and node.args[1] == 1 and node.args[0].target in _CHOICES)
-    return chosen or node.target in (aten.argmax.default, aten.argmin.default)
-
-
-def _name(node: Any) -> str:
-    """The name of a template that a node calls; empty where it calls none."""
-    text = str(node.target)
-    return text.removeprefix("kernelllm.") if text.startswith("kernelllm.") else ""
+    if node.target is not operator.getitem:
+        return node.target in (aten.argmax.default, aten.argmin.default)
+    chooser, number = node.args
+    return number == 1 and (chooser.target in _CHOICES or str(chooser.target).startswith(("kernelllm.topk", "kernelllm.sort")))
 
 
 __all__ = ["sort"]
