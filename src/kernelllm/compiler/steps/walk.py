@@ -46,7 +46,7 @@ class Walk:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=value) if all(isinstance(n, ast.Name) for n in names):
                 self._unpacked([n.id for n in names if isinstance(n, ast.Name)], value)
             case ast.Return(value=ast.expr() as value):
-                self._target = self._target or "out"
+                self._target = "out"
                 found = self.translated(value)
                 if not isinstance(found.value, torch.Tensor):
                     raise Unsupported("a result that is no tensor")
@@ -324,6 +324,7 @@ def definitions() -> dict[str, Definition]:
     return library(PLAIN) | library("steps/library")
 
 
+@cache
 def library_names() -> Collection[str]:
-    """Names that are taken by it."""
-    return definitions().keys()
+    """Names of the functions that a forward calls."""
+    return {name for name, found in definitions().items() if found.text.startswith("def ")}

@@ -31,7 +31,7 @@ def written(problem: Problem) -> str:
             raise Unsupported("other methods")
         walk = _walked(problem, methods["forward"])
         return _file(model, methods, walk)
-    except (ProblemError, StopIteration, KeyError, ValueError, TypeError, RuntimeError, AttributeError, NotImplementedError) as error:
+    except (ProblemError, SyntaxError, StopIteration, KeyError, ValueError, TypeError, RuntimeError, AttributeError, NotImplementedError) as error:
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 
