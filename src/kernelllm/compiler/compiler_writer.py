@@ -287,7 +287,9 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     if options.steps and not options.backward and (text := _in_steps(problem)):
         return text
     text = _in_chunks(problem, options.settled, known) or _whole_file(problem, options.settled, known)
-    return text if options.short or options.steps else host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
+    if options.short or options.steps:
+        return text
+    return host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
 
 
 def _in_steps(problem: Problem) -> str:

@@ -104,7 +104,7 @@ def _spread(function: str) -> Rule:
 
 
 def _norm(w: Walk, x: Value, p: Value | None = None, dim: Value | None = None, keepdim: Value | None = None, *,
-          ord: Value | None = None, kept: Sequence[Value] = ()) -> Value:  # noqa: A002  # fmt: skip
+          ord: Value | None = None, kept: Sequence[Value] = ()) -> Value:  # fmt: skip
     _neighbours(x, dim)
     kind = p or ord
     power = 2 if kind is None or kind.value in ("fro", None) else kind.value

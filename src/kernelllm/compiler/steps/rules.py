@@ -1,4 +1,4 @@
-"""How torch's functions and layers are written: functions of an element as steps of a kernel, all else as calls of the library's host functions."""
+"""What functions and layers of an element are as steps of a kernel."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ OPERATORS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """Python's operators."""
 VIEWS: Final = frozenset({
-    "flatten", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous", "expand", "expand_as", "chunk", "split",
-    "flip", "cat", "stack", "detach", "narrow", "swapaxes", "movedim", "clone", "pad", "unflatten", "concat", "view_as", "repeat",
+    "flatten", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous", "expand", "expand_as", "chunk",
+    "split", "flip", "cat", "stack", "detach", "narrow", "swapaxes", "movedim", "clone", "pad", "unflatten", "concat", "view_as", "repeat",
 })  # fmt: skip
 """What moves elements: the forward has it as the module does."""
 
@@ -81,13 +81,15 @@ def _gelu(w: Walk, x: Value, approximate: Value | None = None) -> Value:
     return w.step("gelu_tanh({0})" if approximate is not None and approximate.value == "tanh" else "gelu({0})", x)
 
 
-def _clamp(w: Walk, x: Value, min: Value | None = None, max: Value | None = None) -> Value:  # noqa: A002 - torch's names
+def _clamp(w: Walk, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
     lower, upper = (None if v is None or v.value is None else v for v in (min, max))
     if lower is not None and upper is not None:
         return w.step("clamp({0}, {1}, {2})", x, lower, upper)
-    if lower is None and upper is None:
-        raise Unsupported("clamp without bounds")
-    return w.step("at_most({0}, {1})", x, upper) if lower is None else w.step("at_least({0}, {1})", x, lower)
+    if lower is not None:
+        return w.step("at_least({0}, {1})", x, lower)
+    if upper is not None:
+        return w.step("at_most({0}, {1})", x, upper)
+    raise Unsupported("clamp without bounds")
 
 
 def _pow(w: Walk, x: Value, exponent: Value) -> Value:

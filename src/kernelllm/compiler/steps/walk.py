@@ -87,7 +87,7 @@ class Walk:
     def evaluated(self, node: ast.expr) -> Any:
         """What an expression is on tensors without data."""
         code = compile(ast.fix_missing_locations(ast.Expression(node)), "<forward>", "eval")
-        return eval(code, dict(self.scope), {"self": self.model, **{n: v.value for n, v in self.known.items()}})  # noqa: S307
+        return eval(code, dict(self.scope), {"self": self.model, **{n: v.value for n, v in self.known.items()}})
 
     def translated(self, node: ast.expr) -> Value:
         """An expression as a value of the file."""
@@ -120,7 +120,7 @@ class Walk:
             case ast.Call():
                 return self._called(node)
             case ast.Subscript(value=ast.Call() as inner, slice=ast.Constant(value=0 | 1 as at)) if self._is_extreme(inner):
-                return self._extreme(inner, at)
+                return self._extreme(inner, int(at == 1))
             case ast.Attribute(value=ast.Call() as inner, attr="values" | "indices" as attr) if self._is_extreme(inner):
                 return self._extreme(inner, int(attr == "indices"))
             case ast.Subscript() | ast.Attribute(attr="T" | "mT"):
@@ -247,7 +247,7 @@ class Walk:
         if same is not None:
             kernel.name = same.name
         else:
-            self.parts += [need for need in kernel.needs]
+            self.parts += kernel.needs
             self.parts.append(kernel)
         name = self._free(
             self._name_of(value) or target or self._target or "out", held=[v for frame in self._held for v in frame if v is not value]
@@ -296,7 +296,7 @@ class _OfHost(ast.NodeTransformer):
         found = self.walk.known.get(node.id)
         if found is None:
             constant = self.walk.scope.get(node.id)
-            return ast.Constant(constant) if isinstance(constant, _NUMBER) else node
+            return syntax(repr(constant)) if isinstance(constant, _NUMBER) else node
         return syntax(self.walk.host(found))
 
 

@@ -19,6 +19,11 @@ from kernelllm.problems.instance import Instance
 
 _IMPORTS: Final = "import torch\nimport torch.nn as nn\n{functional}import triton\nimport triton.language as tl\n{device}"
 
+_FAILED: Final = (
+    ProblemError, SyntaxError, StopIteration, KeyError, ValueError, TypeError, RuntimeError, AttributeError, NotImplementedError,
+)  # fmt: skip
+"""What a forward on tensors without data may raise, and rules that are given other arguments than they know."""
+
 
 def written(problem: Problem) -> str:
     """The file. Raises Unsupported where a module has something that is not written step by step."""
@@ -27,11 +32,12 @@ def written(problem: Problem) -> str:
         model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
         methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
         others = [n for n in model.body if not isinstance(n, ast.FunctionDef) and not _is_docstring(n)]
-        if methods.keys() - {"__init__", "forward"} or others or [ast.unparse(b) for b in model.bases] not in (["nn.Module"], ["torch.nn.Module"]):
+        bases = [ast.unparse(base) for base in model.bases]
+        if methods.keys() - {"__init__", "forward"} or others or bases not in (["nn.Module"], ["torch.nn.Module"]):
             raise Unsupported("other methods")
         walk = _walked(problem, methods["forward"])
         return _file(model, methods, walk)
-    except (ProblemError, SyntaxError, StopIteration, KeyError, ValueError, TypeError, RuntimeError, AttributeError, NotImplementedError) as error:
+    except _FAILED as error:
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 
@@ -42,7 +48,8 @@ def _walked(problem: Problem, forward: ast.FunctionDef) -> Walk:
         if forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs or forward.args.defaults:
             raise Unsupported("other arguments")
         names = [a.arg for a in forward.args.args[1:]]
-        if len(names) != len(inputs) or not all(isinstance(i, (torch.Tensor, int, float)) for i in inputs) or set(names) & definitions().keys():
+        plain = all(isinstance(i, (torch.Tensor, int, float)) for i in inputs)
+        if len(names) != len(inputs) or not plain or set(names) & definitions().keys():
             raise Unsupported("other inputs")
         scope = inspect.unwrap(type(model).forward).__globals__
         walk = Walk(model, scope, dict(zip(names, inputs, strict=True)))

@@ -1,4 +1,4 @@
-"""A product or a convolution and what people put behind it: functions of elements, parameters, scalings, clamps, norms, pools, reductions."""
+"""A product or a convolution and what people put behind it: functions of elements, parameters, clamps, norms, pools, reductions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ from collections.abc import Callable
 from typing import Final
 
 from kernelllm.suites.synth.grammar import (
-    CHANNEL_AXIS, POINTWISE, SPATIAL, Operator, global_pool, learned, normalize, number, pointwise, pool, reduce, shortcut, softmax,
-    two_inputs, written,
+    CHANNEL_AXIS,
+    POINTWISE,
+    SPATIAL,
+    Operator,
+    global_pool,
+    learned,
+    normalize,
+    number,
+    pointwise,
+    pool,
+    reduce,
+    shortcut,
+    softmax,
+    two_inputs,
+    written,
 )  # fmt: skip
 from kernelllm.suites.synth.module_text import Constant, Dim, Kind, ModuleText, Value
 from kernelllm.suites.synth.operator_parts import Option, layer_with, windows
@@ -38,6 +51,9 @@ def _following(m: ModuleText, value: Value) -> Value:
     return value
 
 
+_USUAL: Final = ("relu", "relu", "gelu", "tanh", "sigmoid", "leaky_relu", "hardswish", "mish", "silu", "softplus", "hardtanh", "elu")
+
+
 # -- heads -------------------------------------------------------------------------------------
 
 
@@ -50,7 +66,8 @@ def _head(m: ModuleText) -> Value:
 
 def _linear(m: ModuleText, kind: Kind) -> Value:
     names = m.rng.choice(_ROWS)
-    batch, inner, out = (m.constant(n, m.rng.choice(c)) for n, c in zip(names, ((2, 4, 8, 16, 32), (32, 64, 128, 256), (16, 32, 64, 128)), strict=True))  # fmt: skip
+    choices = ((2, 4, 8, 16, 32), (32, 64, 128, 256), (16, 32, 64, 128))
+    batch, inner, out = (m.constant(n, m.rng.choice(c)) for n, c in zip(names, choices, strict=True))
     dims = (batch, inner) if kind == "rows" else (batch, m.constant("seq_len", m.rng.choice((4, 8, 10))), inner)
     v = m.start(kind, dims, "x" if m.rng.random() < 0.7 else "")
     a, b = m.of_constructor(inner), m.of_constructor(out)
@@ -87,7 +104,8 @@ def _convolution(m: ModuleText, kind: Kind) -> Value:
         kernel = windows(m, d, (2, 3))
     text = m.parameter("kernel_size", kernel)
     sizes = kernel if isinstance(kernel, tuple) else (kernel,) * d
-    layer = layer_with(m, f"Conv{'Transpose' if transposed else ''}{d}d", [first, last, text], options, "conv_transpose" if transposed else "conv")
+    name, hint = ("ConvTranspose", "conv_transpose") if transposed else ("Conv", "conv")
+    layer = layer_with(m, f"{name}{d}d", [first, last, text], options, hint)
     if transposed:
         made = tuple(Dim((s.value - 1) * stride - 2 * pad + int(str(k)) + extra) for s, k in zip(places, sizes, strict=True))
     else:
@@ -109,7 +127,8 @@ def _number(m: ModuleText, *hints: str, value: Constant = None) -> str:
 def _arithmetic(m: ModuleText, v: Value) -> Value | None:
     """Addition, subtraction, product or quotient with a number."""
     name, hints, forms = m.rng.choice((
-        ("scale", ("scaling_factor", "scale_factor", "scale", "multiplier", "factor"), ("{x} * {c}", "{x} * {c}", "torch.mul({x}, {c})", "{c} * {x}")),
+        ("scale", ("scaling_factor", "scale_factor", "scale", "multiplier", "factor"),
+         ("{x} * {c}", "{x} * {c}", "torch.mul({x}, {c})", "{c} * {x}")),
         ("add value", ("add_value", "constant", "offset", "shift"), ("{x} + {c}", "torch.add({x}, {c})")),
         ("subtract value", ("subtract_value", "subtract_value_1", "sub_value", "offset"), ("{x} - {c}", "torch.sub({x}, {c})")),
         ("divide", ("divisor", "divide_by", "divide_value"), ("{x} / {c}", "torch.div({x}, {c})")),
@@ -123,8 +142,8 @@ def _clamp(m: ModuleText, v: Value) -> Value | None:
     way = m.rng.random()
     if way < 0.5:
         a, b = _number(m, "min_value", "clamp_min", "lower", value=low), _number(m, "max_value", "clamp_max", "upper", value=high)
-        form = m.rng.choice(("torch.clamp({x}, {a}, {b})", "torch.clamp({x}, min={a}, max={b})", "{x}.clamp({a}, {b})", "F.hardtanh({x}, {a}, {b})"))
-        return m.step("clamp", form.format(x=v.text, a=a, b=b), v)
+        ways = ("torch.clamp({x}, {a}, {b})", "torch.clamp({x}, min={a}, max={b})", "{x}.clamp({a}, {b})", "F.hardtanh({x}, {a}, {b})")
+        return m.step("clamp", m.rng.choice(ways).format(x=v.text, a=a, b=b), v)
     if way < 0.75:
         a = _number(m, "min_value", "constant_value", "lower", value=low)
         return m.step("clamp below", m.rng.choice(("torch.clamp({x}, min={a})", "{x}.clamp(min={a})")).format(x=v.text, a=a), v)
@@ -147,11 +166,12 @@ def _parameter(m: ModuleText, v: Value) -> Value | None:
     if way < 0.15:
         made = f"nn.Parameter(torch.tensor({m.parameter('init_value', m.rng.choice((0.5, 1.0, 1.5, 2.0)))}))"
     elif way < 0.75 and channel.constant:
-        if after and m.rng.random() < 0.6 or m.rng.random() < 0.3:
+        if (after and m.rng.random() < 0.6) or m.rng.random() < 0.3:
             shape = f"({', '.join([channel.constant, *['1'] * after])}{',' if not after else ''})"
             shape = m.shape_parameter(f"{name}_shape", shape, (channel.value, *[1] * after))
         else:
-            shape = ", ".join(([ "1"] if m.rng.random() < 0.4 and axis == 1 else []) + [m.of_constructor(channel), *["1"] * after])  # fmt: skip
+            before = ["1"] if m.rng.random() < 0.4 and axis == 1 else []
+            shape = ", ".join([*before, m.of_constructor(channel), *["1"] * after])
         made = f"nn.Parameter({draw}({shape}))"
     else:
         made = f"nn.Parameter({draw}({', '.join(['1'] * m.rng.choice((1, len(v.dims))))}) * 0.5)"
@@ -191,10 +211,9 @@ def _over_places(m: ModuleText, v: Value) -> Value | None:
     name = m.rng.choice(("mean", "mean", "sum"))
     keep = m.rng.random() < 0.5
     first = m.rng.choice((2, 2, 1)) if not keep else 2
-    over = m.rng.choice((f"[{', '.join(map(str, range(first, d + 2)))}]", f"({', '.join(map(str, range(first, d + 2)))})" + ("" if d + 2 - first > 1 else "")))
-    if d + 2 - first == 1:
-        over = str(first)
-    text = m.rng.choice(("torch.{n}({x}, dim={o}{k})", "{x}.{n}(dim={o}{k})")).format(n=name, x=v.text, o=over, k=", keepdim=True" if keep else "")
+    dims, kept = ", ".join(map(str, range(first, d + 2))), ", keepdim=True" if keep else ""
+    over = m.rng.choice((f"[{dims}]", f"({dims})")) if "," in dims else dims
+    text = m.rng.choice(("torch.{n}({x}, dim={o}{k})", "{x}.{n}(dim={o}{k})")).format(n=name, x=v.text, o=over, k=kept)
     if keep:
         return m.step(name, text, v, dims=(*v.dims[:2], *[Dim(1)] * d))
     return m.step(name, text, v, "rows" if first == 2 else "vector", v.dims[:first])
@@ -233,7 +252,8 @@ def _norm(m: ModuleText, v: Value) -> Value | None:
         layer = m.layer(m.rng.choice(("norm", "layer_norm")), f"nn.LayerNorm({shape})")
     else:
         more: dict[str, Option] = {"momentum": (m.rng.choice((0.1, 0.2)), 0.1)} if kind == "BatchNorm" and eps else {}
-        layer = layer_with(m, f"{kind}{d}d", [c], {**eps, **more}, m.rng.choice(("bn", "batch_norm", "norm")) if kind == "BatchNorm" else "instance_norm")
+        hint = m.rng.choice(("bn", "batch_norm", "norm")) if kind == "BatchNorm" else "instance_norm"
+        layer = layer_with(m, f"{kind}{d}d", [c], {**eps, **more}, hint)
     return m.step(kind.lower(), f"{layer}({v.text})", v)
 
 
@@ -248,7 +268,8 @@ def _pooled(m: ModuleText, v: Value) -> Value | None:
     layer = layer_with(m, f"{kind}{d}d", [size], options, m.rng.choice(("pool", "max_pool" if kind == "MaxPool" else "avg_pool")))
     stride = options["stride"][0] if options else None
     step = stride if isinstance(stride, int) else window
-    return m.step(f"{kind.lower()}", f"{layer}({v.text})", v, dims=(*v.dims[:2], *(Dim((s.value - window) // step + 1) for s in v.dims[2:])))
+    sides = (Dim((s.value - window) // step + 1) for s in v.dims[2:])
+    return m.step(kind.lower(), f"{layer}({v.text})", v, dims=(*v.dims[:2], *sides))
 
 
 def _residual(m: ModuleText, v: Value) -> Value | None:
@@ -270,12 +291,13 @@ def _centred(m: ModuleText, v: Value) -> Value | None:
         return None
     d = SPATIAL.get(v.kind, 0)
     over = f"({', '.join(map(str, range(2, d + 2)))})" if d > 1 and m.rng.random() < 0.6 else "1"
-    return m.step("subtract mean", m.rng.choice((f"{v.text} - torch.mean({v.text}, dim={over}, keepdim=True)", f"{v.text} - {v.text}.mean(dim={over}, keepdim=True)")), v)
+    ways = ("{x} - torch.mean({x}, dim={d}, keepdim=True)", "{x} - {x}.mean(dim={d}, keepdim=True)")
+    return m.step("subtract mean", m.rng.choice(ways).format(x=v.text, d=over), v)
 
 
 def _activation(m: ModuleText, v: Value) -> Value | None:
     """One of the activations that stand behind layers most often."""
-    name = m.rng.choice(("relu", "relu", "gelu", "tanh", "sigmoid", "leaky_relu", "hardswish", "mish", "silu", "softplus", "hardtanh", "elu"))
+    name = m.rng.choice(_USUAL)
     way = written(m, POINTWISE[name])
     if name == "leaky_relu" and m.rng.random() < 0.5:
         slope = m.parameter("negative_slope", m.rng.choice((0.01, 0.1, 0.2)))
