@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
+from kernelllm.compiler.steps.losses import LOSSES
 from kernelllm.compiler.steps.values import Unsupported
 
 if TYPE_CHECKING:
@@ -153,9 +154,11 @@ def _linear(w: Walk, x: Value, weight: Value, bias: Value | None = None) -> Valu
 
 
 def _attention(w: Walk, q: Value, k: Value, v: Value, *, is_causal: Value | None = None) -> Value:
+    causal = "" if is_causal is None else f", is_causal={is_causal.text}"
+    if q.value.dim() == 3:
+        return w.call(f"attention({w.host(q)}[:, None], {w.host(k)}[:, None], {w.host(v)}[:, None]{causal})[:, 0]")
     if q.value.dim() != 4:
         raise Unsupported("attention of such dimensions")
-    causal = "" if is_causal is None else f", is_causal={is_causal.text}"
     return w.call(f"attention({w.host(q)}, {w.host(k)}, {w.host(v)}{causal})")
 
 
@@ -207,6 +210,7 @@ def _cross_entropy(w: Walk, x: Value, target: Value) -> Value:
 
 
 CALLS: Final[dict[str, Rule]] = {
+    **LOSSES,
     **{name: reduction(name) for name in ("sum", "mean", "prod")}, "amax": reduction("max"), "amin": reduction("min"),
     "max": _extreme("max"), "min": _extreme("min"), "argmax": _arg("max"), "argmin": _arg("min"), "logsumexp": _logsumexp,
     "var": _spread("variance"), "std": _spread("deviation"), "norm": _norm, "vector_norm": _norm, "normalize": _normalize,
@@ -296,6 +300,7 @@ LAYER_CALLS: Final[dict[type[nn.Module], Callable[[Walk, Value, str, Any], Value
 LOSS_LAYERS: Final[dict[type[nn.Module], tuple[str, tuple[str, ...]]]] = {
     nn.MSELoss: ("mse_loss", ()), nn.L1Loss: ("l1_loss", ()), nn.SmoothL1Loss: ("smooth_l1_loss", ("beta",)),
     nn.HuberLoss: ("huber_loss", ("delta",)), nn.BCEWithLogitsLoss: ("binary_cross_entropy_with_logits", ()),
-    nn.KLDivLoss: ("kl_div", ()), nn.CrossEntropyLoss: ("cross_entropy", ()),
+    nn.KLDivLoss: ("kl_div", ()), nn.CrossEntropyLoss: ("cross_entropy", ()), nn.TripletMarginLoss: ("triplet_margin_loss", ("margin",)),
+    nn.PoissonNLLLoss: ("poisson_nll_loss", ()),
 }  # fmt: skip
 """Losses that are layers: the function, and what is read off the layer."""

@@ -22,7 +22,8 @@ _ONE: Final[Mapping[str, str]] = {
     "tanh": "tanh({0})", "sigmoid": "sigmoid({0})", "abs": "tl.abs({0})", "absolute": "tl.abs({0})", "square": "square({0})",
     "neg": "-{0}", "negative": "-{0}", "sin": "tl.sin({0})", "cos": "tl.cos({0})", "atan": "atan({0})", "arctan": "atan({0})",
     "erf": "tl.erf({0})", "exp": "tl.exp({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "log1p": "log1p({0})", "expm1": "expm1({0})",
-    "sqrt": "tl.sqrt({0})", "rsqrt": "tl.rsqrt({0})", "reciprocal": "1.0 / {0}", "sign": "sign({0})", "floor": "tl.floor({0})",
+    "cosh": "cosh({0})", "sqrt": "tl.sqrt({0})",
+    "rsqrt": "tl.rsqrt({0})", "reciprocal": "1.0 / {0}", "sign": "sign({0})", "floor": "tl.floor({0})",
 }  # fmt: skip
 """Functions of one value."""
 _TWO: Final[Mapping[str, str]] = {

@@ -232,7 +232,10 @@ class Walk:
         self._needs(text)
         name = self._free(self._target or "out", held=[*kept, *(v for frame in self._held[:-1] for v in frame)])
         self.lines.append(f"{name} = {text}")
-        return Value(self._current, name)
+        made = Value(self._current, name)
+        for frame in self._held[-1:]:
+            frame.append(made)
+        return made
 
     def host(self, value: Value, target: str = "") -> str:
         """The host's text of a value; a kernel is written where it needs one."""
@@ -266,7 +269,7 @@ class Walk:
         """The name, or one like it, where what it has is needed still."""
         made, number = name, 2
         while self._in_use(made, name, among, held):
-            made, number = f"{name}{number}" if number > 2 else f"{name}_out", number + 1
+            made, number = f"{name}{number}", number + 1
         return made
 
     def _in_use(self, made: str, name: str, among: Sequence[str], held: Sequence[Value]) -> bool:

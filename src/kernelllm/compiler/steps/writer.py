@@ -79,7 +79,8 @@ def _file(model: ast.ClassDef, methods: dict[str, ast.FunctionDef], walk: Walk) 
     text = "\n\n\n".join([*sections.values(), _class(model, methods, walk.lines)])
     functional = "import torch.nn.functional as F\n" if re.search(r"\bF\.", text) else ""
     device = "from triton.language.extra import libdevice\n" if "libdevice." in text else ""
-    return f"{_IMPORTS.format(functional=functional, device=device)}\n\n{text}\n"
+    first = "import math\n\n" if re.search(r"\bmath\.", text) else ""
+    return f"{first}{_IMPORTS.format(functional=functional, device=device)}\n\n{text}\n"
 
 
 def _class(model: ast.ClassDef, methods: dict[str, ast.FunctionDef], lines: list[str]) -> str:

@@ -154,8 +154,14 @@ def atan(x):
 
 
 @triton.jit
-def log_cosh(x):
-    return tl.abs(x) + libdevice.log1p(tl.exp(-2.0 * tl.abs(x))) - 0.6931471805599453
+def cosh(x):
+    return 0.5 * (tl.exp(x) + tl.exp(-x))
+
+
+@triton.jit
+def bce(x, y):
+    log_x, log_rest = tl.log(x), libdevice.log1p(-x)
+    return -y * tl.where(log_x < -100.0, -100.0, log_x) - (1.0 - y) * tl.where(log_rest < -100.0, -100.0, log_rest)
 
 
 @triton.jit

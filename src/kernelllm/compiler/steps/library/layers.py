@@ -181,6 +181,30 @@ def deviation(x, dims, correction, keepdim=False):
 
 
 @triton.jit
+def triangle_kernel(x_ptr, out_ptr, total, M, N, diagonal, UPPER: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < total, other=0.0)
+    over = i % N - i // N % M - diagonal
+    kept = (over >= 0) if UPPER else (over <= 0)
+    tl.store(out_ptr + i, tl.where(kept, x, 0.0), mask=i < total)
+
+
+def triangle(x, upper, diagonal):
+    out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    triangle_kernel[(triton.cdiv(x.numel(), 1024),)](
+        x.contiguous(), out, x.numel(), x.shape[-2], x.shape[-1], diagonal, upper, BLOCK=1024)
+    return out
+
+
+def upper_triangle(x, diagonal=0):
+    return triangle(x, True, diagonal)
+
+
+def lower_triangle(x, diagonal=0):
+    return triangle(x, False, diagonal)
+
+
+@triton.jit
 def cross_entropy_kernel(x_ptr, target_ptr, loss_ptr, seen_ptr, C, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
