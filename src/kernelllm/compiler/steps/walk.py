@@ -291,8 +291,11 @@ class _OfHost(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in rules.VIEWS)
-        if computes and isinstance(node, ast.expr) and isinstance(self.walk.evaluated(node), torch.Tensor):
+        value = self.walk.evaluated(node) if computes and isinstance(node, ast.expr) else None
+        if isinstance(value, torch.Tensor) and isinstance(node, ast.expr):
             return syntax(self.walk.host(self.walk.translated(node)))
+        if isinstance(value, tuple) and any(isinstance(v, torch.Tensor) for v in value):
+            raise Unsupported("several results")
         return super().visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -25,7 +25,7 @@ from kernelllm.suites.synth.grammar import (
 from kernelllm.suites.synth.module_text import Constant, Dim, Kind, ModuleText, Value
 from kernelllm.suites.synth.operator_parts import Option, layer_with, windows
 
-_LENGTHS: Final = {1: 0.1, 2: 0.2, 3: 0.25, 4: 0.22, 5: 0.15, 6: 0.08}
+_LENGTHS: Final = {1: 0.1, 2: 0.2, 3: 0.25, 4: 0.22, 5: 0.15, 6: 0.08, 7: 0.03}
 _ROWS: Final = (("batch_size", "in_features", "out_features"), ("batch_size", "input_size", "hidden_size"), ("N", "in_dim", "out_dim"))
 _LAYERS: Final = ("linear", "gemm", "matmul", "fc", "proj", "dense")
 
@@ -180,7 +180,7 @@ def _parameter(m: ModuleText, v: Value) -> Value | None:
 
 def _gate(m: ModuleText, v: Value) -> Value | None:
     """The value times a function of itself."""
-    name = m.rng.choice(("sigmoid", "tanh", "hardsigmoid", "softplus"))
+    name = m.rng.choice(("sigmoid", "tanh", "hardsigmoid", "softplus", "mish", "hardswish"))
     way = m.rng.choice([w for w in POINTWISE[name] if not w.startswith("nn.")]).format(x=v.text, c="1.0")
     return m.step("gate", m.rng.choice((f"{v.text} * {way}", f"{way} * {v.text}")), v)
 
@@ -192,15 +192,42 @@ def _reduced(m: ModuleText, v: Value) -> Value | None:
     dim = m.rng.choice((1, 1, 1, m.rng.randrange(1, len(v.dims))))
     if v.dims[dim].value == 1:
         return None
-    k = ", keepdim=True"
     name, ways = m.rng.choice((
-        ("logsumexp", (f"torch.logsumexp({{x}}, dim={dim}{k})",)), ("sum", (f"torch.sum({{x}}, dim={dim}{k})", f"{{x}}.sum(dim={dim}{k})")),
-        ("mean", (f"torch.mean({{x}}, dim={dim}{k})", f"{{x}}.mean(dim={dim}{k})", f"{{x}}.mean({dim}{k})")),
-        ("max", (f"torch.max({{x}}, dim={dim}{k})[0]", f"torch.max({{x}}, dim={dim}{k}).values", f"torch.amax({{x}}, dim={dim}{k})")),
-        ("min", (f"torch.min({{x}}, dim={dim}{k})[0]", f"torch.amin({{x}}, dim={dim}{k})", f"{{x}}.min(dim={dim}{k})[0]")),
+        ("logsumexp", ("torch.logsumexp({x}, dim={d}{k})",)), ("sum", ("torch.sum({x}, dim={d}{k})", "{x}.sum(dim={d}{k})")),
+        ("mean", ("torch.mean({x}, dim={d}{k})", "{x}.mean(dim={d}{k})", "{x}.mean({d}{k})")),
+        ("max", ("torch.max({x}, dim={d}{k})[0]", "torch.max({x}, dim={d}{k}).values", "torch.amax({x}, dim={d}{k})")),
+        ("min", ("torch.min({x}, dim={d}{k})[0]", "torch.amin({x}, dim={d}{k})", "{x}.min(dim={d}{k})[0]")),
     ))  # fmt: skip
-    dims = tuple(Dim(1) if i == dim else d for i, d in enumerate(v.dims))
-    return m.step(name, m.rng.choice(ways).format(x=v.text), v, dims=dims)
+    told = m.kept(m.parameter("dim", dim)) if m.rng.random() < 0.12 else str(dim)
+    text = m.rng.choice(ways).format(x=v.text, d=told, k="" if (gone := m.rng.random() < 0.15) else ", keepdim=True")
+    if gone:
+        return m.step(name, text, v, LESS[v.kind], tuple(d for i, d in enumerate(v.dims) if i != dim))
+    return m.step(name, text, v, dims=tuple(Dim(1) if i == dim else d for i, d in enumerate(v.dims)))
+
+
+def _squeezed(m: ModuleText, v: Value) -> Value | None:
+    """Without a dimension of one element."""
+    at = next((i for i, d in enumerate(v.dims) if i and d.value == 1), 0)
+    if not at or v.kind not in LESS:
+        return None
+    return m.step("squeeze", f"{v.text}.squeeze({at})", v, LESS[v.kind], tuple(d for i, d in enumerate(v.dims) if i != at))
+
+
+def _as_signal(m: ModuleText, v: Value) -> Value | None:
+    """Rows as one channel of a signal, for a pool or a norm; an image with its places in one row."""
+    if v.kind == "rows" and v.dims[1].value >= 8:
+        window = m.rng.choice((2, 4))
+        kind = m.rng.choice(("MaxPool1d", "AvgPool1d", "InstanceNorm1d"))
+        size = "1" if kind == "InstanceNorm1d" else m.parameter("pool_kernel_size", window)
+        layer = m.layer("norm" if kind == "InstanceNorm1d" else "pool", f"nn.{kind}({size})")
+        dims = v.dims if kind == "InstanceNorm1d" else (v.dims[0], Dim(v.dims[1].value // window))
+        return m.step(kind.lower(), f"{layer}({v.text}.unsqueeze(1)).squeeze(1)", v, dims=dims)
+    if v.kind == "image" and v.text.isidentifier():
+        b, c, h, w = (m.name(n) for n in m.rng.choice((("b", "c", "h", "w"), ("n", "ch", "rows", "cols"), ("batch", "ch", "hh", "ww"))))
+        m.steps.append(f"{b}, {c}, {h}, {w} = {v.text}.shape")
+        text = m.rng.choice((f"{v.text}.view({b}, {c}, {h} * {w})", f"{v.text}.reshape({b}, {c}, -1)", f"{v.text}.flatten(2)"))
+        return m.step("view", text, v, "signal", (*v.dims[:2], Dim(v.dims[2].value * v.dims[3].value)))
+    return None
 
 
 def _over_places(m: ModuleText, v: Value) -> Value | None:
@@ -277,7 +304,7 @@ def _residual(m: ModuleText, v: Value) -> Value | None:
     if not v.text.isidentifier():
         return None
     name = m.name(m.rng.choice(("original_x", "identity", "residual", "shortcut", "x_in")))
-    m.steps.append(f"{name} = {v.text}")
+    m.steps.append(f"{name} = {v.text}{m.rng.choice(('', '', '', '.clone()', '.clone().detach()'))}")
     way: Callable[[ModuleText, Value], Value | None] = m.rng.choice((pointwise, pointwise, softmax, _norm, _arithmetic))
     made = way(m, v) or pointwise(m, v)
     assert made is not None
@@ -307,9 +334,12 @@ def _activation(m: ModuleText, v: Value) -> Value | None:
     return m.step(name, way.format(x=v.text, c=number(m)), v)
 
 
+LESS: Final[dict[Kind, Kind]] = {"rows": "vector", "sequence": "rows", "signal": "rows", "image": "signal", "volume": "image"}
+"""The kind without one dimension."""
 FOLLOWING: Final[dict[Operator, float]] = {
     _activation: 9, pointwise: 4, _arithmetic: 6, _clamp: 3, _parameter: 5, _gate: 1.5, _reduced: 3, _over_places: 1.2, _global_pool: 1.2,
-    _norm: 4, _pooled: 2.5, _residual: 1.5, _centred: 0.7, softmax: 2, two_inputs: 1, shortcut: 0.7, reduce: 1, global_pool: 0.5, pool: 0.5,
-    learned: 0.5,
+    _norm: 4,
+    _pooled: 2.5, _residual: 1.5, _centred: 0.7, _squeezed: 1.5, _as_signal: 0.5, softmax: 2, two_inputs: 1, shortcut: 0.7, reduce: 1,
+    global_pool: 0.5, pool: 0.5, learned: 0.5,
 }  # fmt: skip
 """What may stand behind a product or a convolution, with how often."""
