@@ -294,11 +294,11 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
 def _in_steps(problem: Problem) -> str:
     """The file step by step; empty where the module has more."""
-    from kernelllm.compiler.steps import writer
-    from kernelllm.compiler.steps.values import Unsupported
+    from kernelllm.compiler.steps import steps_writer
+    from kernelllm.compiler.steps.step_values import Unsupported
 
     try:
-        return writer.written(problem)
+        return steps_writer.written(problem)
     except Unsupported as error:
         log.info("%s is not written step by step: %s", problem.name, error)
         return ""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from kernelllm.compiler.steps.values import Unsupported, Value
+from kernelllm.compiler.steps.step_values import StepValue, Unsupported
 
 _TENSORS: Final = ("x", "y", "z", "w", "p", "q", "u", "v")
 _NUMBERS: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "k", "l", "m", "n")
@@ -17,7 +17,7 @@ _PLACE: Final = re.compile(r"\{\d\}")
 class StepsKernel:
     """The kernel of one value, the last step. Raises Unsupported where no tensor has the result's shape."""
 
-    def __init__(self, result: Value, name: str) -> None:
+    def __init__(self, result: StepValue, name: str) -> None:
         self.name, self.result = name, result
         leaves = list(result.leaves())
         tensors = [leaf for leaf in leaves if leaf.tensor]
@@ -39,7 +39,7 @@ class StepsKernel:
         """What the forward calls."""
         return f"{self.name}({', '.join(self._given(leaf) for leaf in (*self.tensors, *self.numbers))})"
 
-    def _given(self, leaf: Value) -> str:
+    def _given(self, leaf: StepValue) -> str:
         if leaf is self.tensors[0] and not self.whole:
             shapes = ", ".join(f"{other.text}.shape" for other in self.tensors)
             return f"{leaf.text}.expand(torch.broadcast_shapes({shapes}))"
@@ -47,7 +47,7 @@ class StepsKernel:
             return f"{leaf.text}.expand_as({self.tensors[0].text})"
         return str(leaf.text)
 
-    def _spread(self, leaf: Value) -> bool | None:
+    def _spread(self, leaf: StepValue) -> bool | None:
         """Whether a tensor has fewer elements than the result; None where they do not lie there in a row."""
         if leaf is self.tensors[0]:
             return False
@@ -62,7 +62,7 @@ class StepsKernel:
 
     def _steps(self) -> list[str]:
         uses: Counter[int] = Counter()
-        order: list[Value] = []
+        order: list[StepValue] = []
         self._ordered(self.result, uses, order, set())
         lines = []
         for step in order:
@@ -76,7 +76,7 @@ class StepsKernel:
             self.used.update(re.findall(r"\b([a-z_]\w*)\(", step.form))
         return lines
 
-    def _ordered(self, step: Value, uses: Counter[int], order: list[Value], seen: set[int]) -> None:
+    def _ordered(self, step: StepValue, uses: Counter[int], order: list[StepValue], seen: set[int]) -> None:
         if step.text is not None or id(step) in seen:
             return
         seen.add(id(step))

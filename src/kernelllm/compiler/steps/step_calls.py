@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
-from kernelllm.compiler.steps.losses import LOSSES
-from kernelllm.compiler.steps.values import Unsupported
+from kernelllm.compiler.steps.step_losses import LOSSES
+from kernelllm.compiler.steps.step_values import FileInSteps, Given, StepValue, Unsupported
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.steps.rules import Rule
-    from kernelllm.compiler.steps.values import Value
-    from kernelllm.compiler.steps.walk import Walk
+    from kernelllm.compiler.steps.step_rules import Rule
 
 
-def dims_text(dim: Value | None) -> str:
+def dims_text(dim: Given) -> str:
     """Dimensions as a list."""
     if dim is None or dim.value is None:
         return "[]"
@@ -28,7 +26,7 @@ def dims_text(dim: Value | None) -> str:
     return str(dim.text)
 
 
-def _neighbours(x: Value, dim: Value | None) -> None:
+def _neighbours(x: StepValue, dim: Given) -> None:
     if not x.value.dtype.is_floating_point or x.value.dim() == 0:
         raise Unsupported("a reduction of such numbers")
     given = [] if dim is None or dim.value is None else [dim.value] if isinstance(dim.value, int) else list(dim.value)
@@ -37,7 +35,7 @@ def _neighbours(x: Value, dim: Value | None) -> None:
         raise Unsupported("a reduction of dimensions apart")
 
 
-def _keeps(keepdim: Value | None) -> str:
+def _keeps(keepdim: Given) -> str:
     if keepdim is None:
         return ""
     if not isinstance(keepdim.value, bool):
@@ -48,7 +46,7 @@ def _keeps(keepdim: Value | None) -> str:
 def reduction(op: str) -> Rule:
     """``sum``, ``mean``, ..., with one dimension, some or none."""
 
-    def rule(w: Walk, x: Value, *dims: Value, dim: Value | None = None, keepdim: Value | None = None, axis: Value | None = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, *dims: StepValue, dim: Given = None, keepdim: Given = None, axis: Given = None) -> StepValue:
         given = dim or axis or (dims[0] if dims else None)
         if len(dims) == 2 and isinstance(dims[1].value, bool):
             keepdim = dims[1]
@@ -61,23 +59,23 @@ def reduction(op: str) -> Rule:
 
 
 def _extreme(op: str) -> Rule:
-    def rule(w: Walk, x: Value, dim: Value | None = None, keepdim: Value | None = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, dim: Given = None, keepdim: Given = None) -> StepValue:
         if dim is not None and isinstance(dim.value, torch.Tensor):  # of two tensors, element by element
             return w.step("larger({0}, {1})" if op == "max" else "smaller({0}, {1})", x, dim)
         if dim is None:
             return reduction(op)(w, x)
-        raise Unsupported("values and indices")  # walk.Walk reads one of the two
+        raise Unsupported("values and indices")  # walk.FileInSteps reads one of the two
 
     return rule
 
 
-def extreme_values(w: Walk, op: str, x: Value, dim: Value, keepdim: Value | None = None) -> Value:
+def extreme_values(w: FileInSteps, op: str, x: StepValue, dim: StepValue, keepdim: Given = None) -> StepValue:
     """The values of ``max`` or ``min`` over a dimension."""
     return reduction(op)(w, x, dim=dim, keepdim=keepdim)
 
 
 def _arg(op: str) -> Rule:
-    def rule(w: Walk, x: Value, dim: Value | None = None, keepdim: Value | None = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, dim: Given = None, keepdim: Given = None) -> StepValue:
         if dim is None or dim.value is None:
             raise Unsupported("the place of all")
         return w.call(f'with_index({w.host(x)}, "{op}", {dim.text}{_keeps(keepdim)})[1]')
@@ -85,7 +83,7 @@ def _arg(op: str) -> Rule:
     return rule
 
 
-def _logsumexp(w: Walk, x: Value, dim: Value, keepdim: Value | None = None) -> Value:
+def _logsumexp(w: FileInSteps, x: StepValue, dim: StepValue, keepdim: Given = None) -> StepValue:
     _neighbours(x, dim)
     return w.call(f"logsumexp({w.host(x)}, {dims_text(dim)}{_keeps(keepdim)})")
 
@@ -94,9 +92,9 @@ def _spread(function: str) -> Rule:
     """Variance and standard deviation."""
 
     def rule(
-        w: Walk, x: Value, dim: Value | None = None, *, unbiased: Value | None = None, correction: Value | None = None,
-        keepdim: Value | None = None,
-    ) -> Value:  # fmt: skip
+        w: FileInSteps, x: StepValue, dim: Given = None, *, unbiased: Given = None, correction: Given = None,
+        keepdim: Given = None,
+    ) -> StepValue:  # fmt: skip
         _neighbours(x, dim)
         number = correction.value if correction is not None else int(unbiased.value) if unbiased is not None else 1
         return w.call(f"{function}({w.host(x)}, {dims_text(dim)}, {number}{_keeps(keepdim)})")
@@ -104,8 +102,8 @@ def _spread(function: str) -> Rule:
     return rule
 
 
-def _norm(w: Walk, x: Value, p: Value | None = None, dim: Value | None = None, keepdim: Value | None = None, *,
-          ord: Value | None = None, kept: Sequence[Value] = ()) -> Value:  # fmt: skip
+def _norm(w: FileInSteps, x: StepValue, p: Given = None, dim: Given = None, keepdim: Given = None, *,
+          ord: Given = None, kept: Sequence[StepValue] = ()) -> StepValue:  # fmt: skip
     _neighbours(x, dim)
     kind = p or ord
     power = 2 if kind is None or kind.value in ("fro", None) else kind.value
@@ -114,7 +112,7 @@ def _norm(w: Walk, x: Value, p: Value | None = None, dim: Value | None = None, k
     return w.call(f"vector_norm({w.host(x)}, {int(power)}, {dims_text(dim)}{_keeps(keepdim)})", *kept)
 
 
-def _normalize(w: Walk, x: Value, p: Value | None = None, dim: Value | None = None, eps: Value | None = None) -> Value:
+def _normalize(w: FileInSteps, x: StepValue, p: Given = None, dim: Given = None, eps: Given = None) -> StepValue:
     dim = dim or w.number(1)
     y = _norm(w, x, p, dim, w.number(True), kept=[x])
     y.value = x.value.sum(dim.value, keepdim=True)
@@ -122,7 +120,7 @@ def _normalize(w: Walk, x: Value, p: Value | None = None, dim: Value | None = No
 
 
 def _softmax(log: bool) -> Rule:
-    def rule(w: Walk, x: Value, dim: Value, *, _stacklevel: Any = None, dtype: Any = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, dim: StepValue, *, _stacklevel: Any = None, dtype: Any = None) -> StepValue:
         if dim.value is None or not isinstance(dim.value, int) or dtype is not None:
             raise Unsupported("softmax")
         return w.call(f"softmax({w.host(x)}, {dim.text}{', True' if log else ''})")
@@ -130,30 +128,30 @@ def _softmax(log: bool) -> Rule:
     return rule
 
 
-def _softmin(w: Walk, x: Value, dim: Value) -> Value:
+def _softmin(w: FileInSteps, x: StepValue, dim: StepValue) -> StepValue:
     return w.call(f"softmax({w.host(w.step('-{0}', x))}, {dim.text})")
 
 
 def _scan(function: str) -> Rule:
-    def rule(w: Walk, x: Value, dim: Value) -> Value:
+    def rule(w: FileInSteps, x: StepValue, dim: StepValue) -> StepValue:
         _neighbours(x, dim)
         return w.call(f"{function}({w.host(x)}, {dim.text})")
 
     return rule
 
 
-def _product(w: Walk, a: Value, b: Value) -> Value:
+def _product(w: FileInSteps, a: StepValue, b: StepValue) -> StepValue:
     if a.value.dim() < 2 or b.value.dim() < 2 or a.value.dim() < b.value.dim() or not a.value.dtype.is_floating_point:
         raise Unsupported("a product of vectors")
     return w.call(f"product({w.host(a)}, {w.host(b)})")
 
 
-def _linear(w: Walk, x: Value, weight: Value, bias: Value | None = None) -> Value:
+def _linear(w: FileInSteps, x: StepValue, weight: StepValue, bias: Given = None) -> StepValue:
     more = "" if bias is None or bias.value is None else f", {bias.text}"
     return w.call(f"linear({w.host(x)}, {w.host(weight)}{more})")
 
 
-def _attention(w: Walk, q: Value, k: Value, v: Value, *, is_causal: Value | None = None) -> Value:
+def _attention(w: FileInSteps, q: StepValue, k: StepValue, v: StepValue, *, is_causal: Given = None) -> StepValue:
     causal = "" if is_causal is None else f", is_causal={is_causal.text}"
     if q.value.dim() == 3:
         return w.call(f"attention({w.host(q)}[:, None], {w.host(k)}[:, None], {w.host(v)}[:, None]{causal})[:, 0]")
@@ -163,7 +161,7 @@ def _attention(w: Walk, q: Value, k: Value, v: Value, *, is_causal: Value | None
 
 
 def _windows(function: str) -> Rule:
-    def rule(w: Walk, x: Value, kernel_size: Value, stride: Value | None = None, padding: Value | None = None, **named: Value) -> Value:
+    def rule(w: FileInSteps, x: StepValue, kernel_size: StepValue, stride: Given = None, padding: Given = None, **named: StepValue) -> StepValue:
         own = {"kernel_size": kernel_size, "stride": stride, "padding": padding, **named}
         if own.keys() - {"kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad"}:
             raise Unsupported("such a pool")
@@ -173,7 +171,7 @@ def _windows(function: str) -> Rule:
     return rule
 
 
-def _everywhere(w: Walk, x: Value, output_size: Value) -> Value:
+def _everywhere(w: FileInSteps, x: StepValue, output_size: StepValue) -> StepValue:
     """An adaptive average that leaves one element."""
     size = output_size.value
     if {size} != {1} and not (isinstance(size, tuple | list) and set(size) == {1}):
@@ -181,10 +179,10 @@ def _everywhere(w: Walk, x: Value, output_size: Value) -> Value:
     return w.call(f'reduced({w.host(x)}, "mean", {list(range(2, x.value.dim()))}, True)')
 
 
-def _mean_of(made: Callable[..., Value]) -> Rule:
+def _mean_of(made: Callable[..., StepValue]) -> Rule:
     """A loss: its mean, its sum, or all of it."""
 
-    def rule(w: Walk, x: Value, y: Value, *more: Value, reduction: Value | None = None, **named: Value) -> Value:
+    def rule(w: FileInSteps, x: StepValue, y: StepValue, *more: StepValue, reduction: Given = None, **named: StepValue) -> StepValue:
         kind = "mean" if reduction is None else reduction.value
         if x.value.shape != y.value.shape or kind not in ("mean", "sum", "none", "batchmean"):
             raise Unsupported("a loss of other shapes")
@@ -199,11 +197,11 @@ def _mean_of(made: Callable[..., Value]) -> Rule:
     return rule
 
 
-def _difference(w: Walk, x: Value, y: Value) -> Value:
+def _difference(w: FileInSteps, x: StepValue, y: StepValue) -> StepValue:
     return w.step("{0} - {1}", x, y)
 
 
-def _cross_entropy(w: Walk, x: Value, target: Value) -> Value:
+def _cross_entropy(w: FileInSteps, x: StepValue, target: StepValue) -> StepValue:
     if x.value.dim() != 2 or target.value.dim() != 1:
         raise Unsupported("cross entropy of such targets")
     return w.call(f"cross_entropy({w.host(x)}, {w.host(target)})")
@@ -229,15 +227,15 @@ CALLS: Final[dict[str, Rule]] = {
 """By name of torch's function or method."""
 
 
-def _of_layer(function: str) -> Callable[[Walk, Value, str, Any], Value]:
-    def rule(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _of_layer(function: str) -> Callable[[FileInSteps, StepValue, str, Any], StepValue]:
+    def rule(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
         return w.call(f"{function}({w.host(x)}, {path})")
 
     return rule
 
 
-def _conv(function: str) -> Callable[[Walk, Value, str, Any], Value]:
-    def rule(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _conv(function: str) -> Callable[[FileInSteps, StepValue, str, Any], StepValue]:
+    def rule(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
         if layer.padding_mode != "zeros" or isinstance(layer.padding, str) or x.value.dim() != layer.weight.dim():
             raise Unsupported("such a convolution")
         return _of_layer(function)(w, x, path, layer)
@@ -245,24 +243,24 @@ def _conv(function: str) -> Callable[[Walk, Value, str, Any], Value]:
     return rule
 
 
-def _linear_layer(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _linear_layer(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     return w.call(f"linear({w.host(x)}, {path}.weight, {path}.bias)")
 
 
-def _batch_norm(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _batch_norm(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     if layer.momentum is None or x.value.dim() < 2:
         raise Unsupported("such a batch norm")
     return _of_layer("batch_norm_layer")(w, x, path, layer)
 
 
-def _instance_norm(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _instance_norm(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     if layer.track_running_stats or x.value.dim() != {"1": 3, "2": 4, "3": 5}[type(layer).__name__[-2]]:
         raise Unsupported("such an instance norm")
     return _of_layer("instance_norm_layer")(w, x, path, layer)
 
 
-def _pool(function: str) -> Callable[[Walk, Value, str, Any], Value]:
-    def rule(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _pool(function: str) -> Callable[[FileInSteps, StepValue, str, Any], StepValue]:
+    def rule(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
         if getattr(layer, "return_indices", False) or getattr(layer, "divisor_override", None):
             raise Unsupported("such a pool")
         return _of_layer(function)(w, x, path, layer)
@@ -270,22 +268,22 @@ def _pool(function: str) -> Callable[[Walk, Value, str, Any], Value]:
     return rule
 
 
-def _softmax_layer(log: bool) -> Callable[[Walk, Value, str, Any], Value]:
-    def rule(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _softmax_layer(log: bool) -> Callable[[FileInSteps, StepValue, str, Any], StepValue]:
+    def rule(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
         return CALLS["log_softmax" if log else "softmax"](w, x, w.python(f"{path}.dim", layer.dim))
 
     return rule
 
 
-def _softmin_layer(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _softmin_layer(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     return _softmin(w, x, w.python(f"{path}.dim", layer.dim))
 
 
-def _adaptive(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _adaptive(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     return _everywhere(w, x, w.python(f"{path}.output_size", layer.output_size))
 
 
-LAYER_CALLS: Final[dict[type[nn.Module], Callable[[Walk, Value, str, Any], Value]]] = {
+LAYER_CALLS: Final[dict[type[nn.Module], Callable[[FileInSteps, StepValue, str, Any], StepValue]]] = {
     nn.Linear: _linear_layer, nn.LayerNorm: _of_layer("layer_norm_layer"), nn.GroupNorm: _of_layer("group_norm_layer"),
     nn.RMSNorm: _of_layer("rms_norm_layer"), nn.Softmax: _softmax_layer(False), nn.LogSoftmax: _softmax_layer(True),
     nn.Softmin: _softmin_layer,

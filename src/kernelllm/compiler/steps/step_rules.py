@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torch import nn
 
-from kernelllm.compiler.steps.values import Unsupported
+from kernelllm.compiler.steps.step_values import FileInSteps, Given, StepValue, Unsupported
 
-if TYPE_CHECKING:
-    from kernelllm.compiler.steps.values import Value
-    from kernelllm.compiler.steps.walk import Walk
-
-Rule = Callable[..., "Value"]
+Rule = Callable[..., "StepValue"]
 """Takes the walk, then the arguments as values."""
 
 _ONE: Final[Mapping[str, str]] = {
@@ -43,14 +39,14 @@ VIEWS: Final = frozenset({
 
 
 def _one(form: str) -> Rule:
-    def rule(w: Walk, x: Value, inplace: Any = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, inplace: Any = None) -> StepValue:
         return w.step(form, x)
 
     return rule
 
 
 def _two(form: str) -> Rule:
-    def rule(w: Walk, x: Value, y: Value) -> Value:
+    def rule(w: FileInSteps, x: StepValue, y: StepValue) -> StepValue:
         return w.step(form, x, y)
 
     return rule
@@ -59,7 +55,7 @@ def _two(form: str) -> Rule:
 def _with(form: str, *defaults: float) -> Rule:
     """A function of one value and numbers, which have defaults."""
 
-    def rule(w: Walk, x: Value, *numbers: Value, inplace: Any = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, *numbers: StepValue, inplace: Any = None) -> StepValue:
         given = [*numbers, *(w.number(d) for d in defaults[len(numbers) :])]
         return w.step(form, x, *given)
 
@@ -69,7 +65,7 @@ def _with(form: str, *defaults: float) -> Rule:
 def _named(form: str, **defaults: float) -> Rule:
     """The same, where the numbers have names."""
 
-    def rule(w: Walk, x: Value, *numbers: Value, inplace: Any = None, **named: Value) -> Value:
+    def rule(w: FileInSteps, x: StepValue, *numbers: StepValue, inplace: Any = None, **named: StepValue) -> StepValue:
         told = dict(zip(defaults, numbers, strict=False)) | named
         if told.keys() - defaults.keys():
             raise Unsupported(f"{form} with {sorted(told)}")
@@ -78,11 +74,11 @@ def _named(form: str, **defaults: float) -> Rule:
     return rule
 
 
-def _gelu(w: Walk, x: Value, approximate: Value | None = None) -> Value:
+def _gelu(w: FileInSteps, x: StepValue, approximate: Given = None) -> StepValue:
     return w.step("gelu_tanh({0})" if approximate is not None and approximate.value == "tanh" else "gelu({0})", x)
 
 
-def _clamp(w: Walk, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
+def _clamp(w: FileInSteps, x: StepValue, min: Given = None, max: Given = None) -> StepValue:
     lower, upper = (None if v is None or v.value is None else v for v in (min, max))
     if lower is not None and upper is not None:
         return w.step("clamp({0}, {1}, {2})", x, lower, upper)
@@ -93,26 +89,26 @@ def _clamp(w: Walk, x: Value, min: Value | None = None, max: Value | None = None
     raise Unsupported("clamp without bounds")
 
 
-def _pow(w: Walk, x: Value, exponent: Value) -> Value:
+def _pow(w: FileInSteps, x: StepValue, exponent: StepValue) -> StepValue:
     form = {2: "square({0})", 3: "cube({0})", 0.5: "tl.sqrt({0})", 1: "{0}"}.get(exponent.value) if exponent.constant() else None
     if form is None:
         raise Unsupported("a power")
     return w.step(form, x)
 
 
-def _lerp(w: Walk, x: Value, y: Value, weight: Value) -> Value:
+def _lerp(w: FileInSteps, x: StepValue, y: StepValue, weight: StepValue) -> StepValue:
     return w.step("{0} + {1}", x, w.step("{0} * {1}", w.step("{0} - {1}", y, x), weight))
 
 
-def _where(w: Walk, condition: Value, x: Value, y: Value) -> Value:
+def _where(w: FileInSteps, condition: StepValue, x: StepValue, y: StepValue) -> StepValue:
     return w.step("tl.where({0}, {1}, {2})", condition, x, y)
 
 
-def _zeros_like(w: Walk, x: Value) -> Value:
+def _zeros_like(w: FileInSteps, x: StepValue) -> StepValue:
     return w.number(0.0)
 
 
-def _ones_like(w: Walk, x: Value) -> Value:
+def _ones_like(w: FileInSteps, x: StepValue) -> StepValue:
     return w.number(1.0)
 
 
@@ -130,26 +126,26 @@ STEPS: Final[dict[str, Rule]] = {
 """Functions of elements, by name."""
 
 
-def _of_layer(name: str, *settings: str) -> Callable[[Walk, Value, str, Any], Value]:
+def _of_layer(name: str, *settings: str) -> Callable[[FileInSteps, StepValue, str, Any], StepValue]:
     """The function ``name`` with settings that are read off the layer."""
 
-    def rule(w: Walk, x: Value, path: str, layer: Any) -> Value:
+    def rule(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
         return STEPS[name](w, x, *(w.python(f"{path}.{setting}", getattr(layer, setting)) for setting in settings))
 
     return rule
 
 
-def _gelu_layer(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _gelu_layer(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     return w.step("gelu_tanh({0})" if layer.approximate == "tanh" else "gelu({0})", x)
 
 
-def _prelu(w: Walk, x: Value, path: str, layer: Any) -> Value:
+def _prelu(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     if layer.weight.numel() != 1:
         raise Unsupported("PReLU of channels")
     return w.step("leaky_relu({0}, {1})", x, w.python(f"{path}.weight", layer.weight))
 
 
-LAYER_STEPS: Final[dict[type[nn.Module], Callable[[Walk, Value, str, Any], Value]]] = {
+LAYER_STEPS: Final[dict[type[nn.Module], Callable[[FileInSteps, StepValue, str, Any], StepValue]]] = {
     nn.ReLU: _of_layer("relu"), nn.SiLU: _of_layer("silu"), nn.Mish: _of_layer("mish"), nn.SELU: _of_layer("selu"),
     nn.Softsign: _of_layer("softsign"), nn.Hardswish: _of_layer("hardswish"), nn.Hardsigmoid: _of_layer("hardsigmoid"),
     nn.LogSigmoid: _of_layer("logsigmoid"), nn.Tanhshrink: _of_layer("tanhshrink"), nn.Tanh: _of_layer("tanh"),

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelllm.compiler.steps.values import Unsupported
+from kernelllm.compiler.steps.step_values import FileInSteps, Given, StepValue, Unsupported
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.steps.rules import Rule
-    from kernelllm.compiler.steps.values import Value
-    from kernelllm.compiler.steps.walk import Walk
+    from kernelllm.compiler.steps.step_rules import Rule
 
 
-def _length(w: Walk, x: Value, dim: str, *kept: Value) -> Value:
+def _length(w: FileInSteps, x: StepValue, dim: str, *kept: StepValue) -> StepValue:
     """The root of the sum of squares over a dimension."""
     made = w.call(f"vector_norm({w.host(x)}, 2, [{dim}])", *kept)
     made.value = x.value.sum(int(dim))
     return made
 
 
-def _cosine_similarity(w: Walk, x: Value, y: Value, dim: Value | None = None, eps: Value | None = None) -> Value:
+def _cosine_similarity(w: FileInSteps, x: StepValue, y: StepValue, dim: Given = None, eps: Given = None) -> StepValue:
     if x.value.shape != y.value.shape or (dim is not None and not dim.constant()):
         raise Unsupported("a likeness of other shapes")
     over = str(dim.text) if dim is not None else "1"
@@ -32,11 +30,11 @@ def _cosine_similarity(w: Walk, x: Value, y: Value, dim: Value | None = None, ep
     return w.step("{0} / {1}", both, w.step("{0} * {1}", first, second))
 
 
-def _distance(w: Walk, x: Value, y: Value, *kept: Value) -> Value:
+def _distance(w: FileInSteps, x: StepValue, y: StepValue, *kept: StepValue) -> StepValue:
     return _length(w, w.step("{0} + {1}", w.step("{0} - {1}", x, y), w.number(1e-06)), "-1", *kept)
 
 
-def _triplet(w: Walk, x: Value, near: Value, far: Value, margin: Value | None = None, p: Value | None = None) -> Value:
+def _triplet(w: FileInSteps, x: StepValue, near: StepValue, far: StepValue, margin: Given = None, p: Given = None) -> StepValue:
     if x.value.shape != near.value.shape or x.value.shape != far.value.shape or x.value.dim() < 2 or (p is not None and p.value != 2):
         raise Unsupported("such a triplet")
     first = _distance(w, x, near, x, far)
@@ -45,7 +43,7 @@ def _triplet(w: Walk, x: Value, near: Value, far: Value, margin: Value | None = 
     return w.call(f'reduced({w.host(w.step("at_least({0}, {1})", each, w.number(0.0)))}, "mean", [])')
 
 
-def _glu(w: Walk, x: Value, dim: Value | None = None) -> Value:
+def _glu(w: FileInSteps, x: StepValue, dim: Given = None) -> StepValue:
     text, over = w.host(x), dim.text if dim is not None else "-1"
     halves = x.value.chunk(2, dim=dim.value if dim is not None else -1)
     first, second = (w.python(f"{text}.chunk(2, dim={over})[{at}]", half) for at, half in enumerate(halves))
@@ -53,7 +51,7 @@ def _glu(w: Walk, x: Value, dim: Value | None = None) -> Value:
 
 
 def _triangle(function: str) -> Rule:
-    def rule(w: Walk, x: Value, diagonal: Value | None = None) -> Value:
+    def rule(w: FileInSteps, x: StepValue, diagonal: Given = None) -> StepValue:
         if x.value.dim() != 2 or not x.value.dtype.is_floating_point:
             raise Unsupported("such a triangle")
         more = "" if diagonal is None else f", {diagonal.text}"
@@ -62,18 +60,18 @@ def _triangle(function: str) -> Rule:
     return rule
 
 
-def _poisson(w: Walk, x: Value, y: Value) -> Value:
+def _poisson(w: FileInSteps, x: StepValue, y: StepValue) -> StepValue:
     return w.step("{0} - {1}", w.step("tl.exp({0})", x), w.step("{0} * {1}", y, x))
 
 
-def _bce(w: Walk, x: Value, y: Value) -> Value:
+def _bce(w: FileInSteps, x: StepValue, y: StepValue) -> StepValue:
     return w.step("bce({0}, {1})", x, y)
 
 
 def each_of(made: Any) -> Rule:
     """The mean of a loss of two tensors of one shape."""
 
-    def rule(w: Walk, x: Value, y: Value) -> Value:
+    def rule(w: FileInSteps, x: StepValue, y: StepValue) -> StepValue:
         if x.value.shape != y.value.shape:
             raise Unsupported("a loss of other shapes")
         return w.call(f'reduced({w.host(made(w, x, y))}, "mean", [])')

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from kernelllm.compiler.emit.helpers import PLAIN, Definition, library
-from kernelllm.compiler.steps import calls, rules
-from kernelllm.compiler.steps.kernel import StepsKernel
-from kernelllm.compiler.steps.values import Unsupported, Value
+from kernelllm.compiler.steps import step_calls, step_rules
+from kernelllm.compiler.steps.step_values import FileInSteps, StepValue, Unsupported
+from kernelllm.compiler.steps.steps_kernel import StepsKernel
+from kernelllm.core.text import syntax_tree
 
 _NUMBER = (bool, int, float)
 _PLAIN = (bool, int, float, str, tuple, list, torch.Size, type(None), torch.dtype)
@@ -27,10 +28,10 @@ class Walk:
 
     def __init__(self, model: nn.Module, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         self.model, self.scope = model, scope
-        self.known: dict[str, Value] = {name: Value(value, name) for name, value in arguments.items()}
+        self.known: dict[str, StepValue] = {name: StepValue(value, name) for name, value in arguments.items()}
         self.lines: list[str] = []
         self.parts: list[str | StepsKernel] = []
-        self._held: list[list[Value]] = []
+        self._held: list[list[StepValue]] = []
         self._target = ""
         self._current: Any = None
 
@@ -64,10 +65,10 @@ class Walk:
         if isinstance(found.value, torch.Tensor) and not shared and not named:
             made = self._free(name)
             self.lines.append(f"{made} = {found.text}")
-            found = Value(found.value, made)
+            found = StepValue(found.value, made)
         self.known[name] = found
 
-    def _made(self, value: Value) -> bool:
+    def _made(self, value: StepValue) -> bool:
         """Whether the last line gave the value its name."""
         return bool(self.lines) and self.lines[-1].startswith(f"{value.text} = ")
 
@@ -80,7 +81,7 @@ class Walk:
         made = [self._free(name, among=names) for name in names]
         self.lines.append(f"{', '.join(made)} = {text}")
         for name, new, value in zip(names, made, values, strict=True):
-            self.known[name] = Value(value, new)
+            self.known[name] = StepValue(value, new)
 
     # -- expressions ---------------------------------------------------------------------------
 
@@ -89,34 +90,34 @@ class Walk:
         code = compile(ast.fix_missing_locations(ast.Expression(node)), "<forward>", "eval")
         return eval(code, dict(self.scope), {"self": self.model, **{n: v.value for n, v in self.known.items()}})
 
-    def translated(self, node: ast.expr) -> Value:
+    def translated(self, node: ast.expr) -> StepValue:
         """An expression as a value of the file."""
         value = self.evaluated(node)
         if not isinstance(value, torch.Tensor):
             if not isinstance(value, _PLAIN):
                 raise Unsupported(type(value).__name__)
-            return Value(value, self.python_text(node))
+            return StepValue(value, self.python_text(node))
         outer, self._current = self._current, value
         found = self._tensor(node)
         self._current = outer
         return found
 
-    def _tensor(self, node: ast.expr) -> Value:
+    def _tensor(self, node: ast.expr) -> StepValue:
         match node:
             case ast.Name(id=name):
                 return self.known[name]
             case ast.Attribute(value=ast.Name(id="self")):
-                return Value(self._current, ast.unparse(node))
+                return StepValue(self._current, ast.unparse(node))
             case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-                return self._applied(calls.CALLS["matmul"], [left, right], {})
+                return self._applied(step_calls.CALLS["matmul"], [left, right], {})
             case ast.BinOp(left=left, op=ast.Pow(), right=right):
-                return self._applied(rules.STEPS["pow"], [left, right], {})
-            case ast.BinOp(left=left, op=op, right=right) if type(op).__name__ in rules.OPERATORS:
-                return self._applied(rules._two(rules.OPERATORS[type(op).__name__]), [left, right], {})
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op).__name__ in rules.OPERATORS:
-                return self._applied(rules._two(rules.OPERATORS[type(op).__name__]), [left, right], {})
+                return self._applied(step_rules.STEPS["pow"], [left, right], {})
+            case ast.BinOp(left=left, op=op, right=right) if type(op).__name__ in step_rules.OPERATORS:
+                return self._applied(step_rules._two(step_rules.OPERATORS[type(op).__name__]), [left, right], {})
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op).__name__ in step_rules.OPERATORS:
+                return self._applied(step_rules._two(step_rules.OPERATORS[type(op).__name__]), [left, right], {})
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._applied(rules.STEPS["neg"], [operand], {})
+                return self._applied(step_rules.STEPS["neg"], [operand], {})
             case ast.Call():
                 return self._called(node)
             case ast.Subscript(value=ast.Call() as inner, slice=ast.Constant(value=0 | 1 as at)) if self._is_extreme(inner):
@@ -124,26 +125,26 @@ class Walk:
             case ast.Attribute(value=ast.Call() as inner, attr="values" | "indices" as attr) if self._is_extreme(inner):
                 return self._extreme(inner, int(attr == "indices"))
             case ast.Subscript() | ast.Attribute(attr="T" | "mT"):
-                return Value(self._current, self.python_text(node))
+                return StepValue(self._current, self.python_text(node))
             case _:
                 raise Unsupported(type(node).__name__)
 
     def _is_extreme(self, node: ast.Call) -> bool:
         return _name(node.func) in _EXTREMES and isinstance(self.evaluated(node), tuple)
 
-    def _extreme(self, node: ast.Call, at: int) -> Value:
+    def _extreme(self, node: ast.Call, at: int) -> StepValue:
         args = node.args if isinstance(node.func, ast.Attribute) and self._is_module(node.func.value) else [_base(node.func), *node.args]
         op = _name(node.func)
 
-        def rule(w: Walk, x: Value, dim: Value, keepdim: Value | None = None) -> Value:
-            return calls.CALLS[f"arg{op}"](w, x, dim, keepdim) if at else calls.extreme_values(w, op, x, dim, keepdim)
+        def rule(w: FileInSteps, x: StepValue, dim: StepValue, keepdim: StepValue | None = None) -> StepValue:
+            return step_calls.CALLS[f"arg{op}"](w, x, dim, keepdim) if at else step_calls.extreme_values(w, op, x, dim, keepdim)
 
         return self._applied(rule, args, {k.arg or "": k.value for k in node.keywords})
 
     def _is_module(self, node: ast.expr) -> bool:
         return not isinstance(self.evaluated(node), torch.Tensor)
 
-    def _called(self, node: ast.Call) -> Value:
+    def _called(self, node: ast.Call) -> StepValue:
         named = {k.arg or "": k.value for k in node.keywords}
         function = self.evaluated(node.func)
         if isinstance(function, nn.Module):
@@ -151,33 +152,33 @@ class Walk:
         name = _name(node.func)
         of_tensor = isinstance(node.func, ast.Attribute) and not self._is_module(node.func.value)
         args = [_base(node.func), *node.args] if of_tensor else list(node.args)
-        if name in rules.VIEWS:
-            return Value(self._current, self.python_text(node))
-        rule = rules.STEPS.get(name) or calls.CALLS.get(name)
+        if name in step_rules.VIEWS:
+            return StepValue(self._current, self.python_text(node))
+        rule = step_rules.STEPS.get(name) or step_calls.CALLS.get(name)
         if name == "tensor" and len(args) == 1 and isinstance(self.evaluated(args[0]), _NUMBER):
-            return Value(self._current, self.python_text(args[0]), scalar=True)
+            return StepValue(self._current, self.python_text(args[0]), scalar=True)
         if rule is None or "" in named or any(isinstance(a, ast.Starred) for a in args):
             raise Unsupported(name)
         if "input" in named:
             args = [named.pop("input"), *args]
         return self._applied(rule, args, named)
 
-    def _layer(self, node: ast.Call, layer: nn.Module) -> Value:
+    def _layer(self, node: ast.Call, layer: nn.Module) -> StepValue:
         path = ast.unparse(node.func)
         if not path.startswith("self.") or node.keywords:
             raise Unsupported("a layer of another kind")
-        if type(layer) in calls.LOSS_LAYERS:
-            name, settings = calls.LOSS_LAYERS[type(layer)]
+        if type(layer) in step_calls.LOSS_LAYERS:
+            name, settings = step_calls.LOSS_LAYERS[type(layer)]
             named = {s: syntax(f"{path}.{s}") for s in settings}
             if layer.reduction != "mean" and name != "cross_entropy":
-                named["reduction"] = ast.Constant(layer.reduction)
-            return self._applied(calls.CALLS[name], node.args, named)
-        rule = rules.LAYER_STEPS.get(type(layer)) or calls.LAYER_CALLS.get(type(layer))
+                named["reduction"] = ast.Constant(str(layer.reduction))
+            return self._applied(step_calls.CALLS[name], node.args, named)
+        rule = step_rules.LAYER_STEPS.get(type(layer)) or step_calls.LAYER_CALLS.get(type(layer))
         if isinstance(layer, nn.Identity) or rule is None or len(node.args) != 1:
             raise Unsupported(type(layer).__name__)
         return rule(self, self.translated(node.args[0]), path, layer)
 
-    def _applied(self, rule: rules.Rule, args: list[ast.expr], named: dict[str, ast.expr]) -> Value:
+    def _applied(self, rule: step_rules.Rule, args: list[ast.expr], named: dict[str, ast.expr]) -> StepValue:
         with self._holding() as held:
             found = []
             for node in args:
@@ -193,16 +194,16 @@ class Walk:
                 raise Unsupported(str(error)) from error
 
     @contextmanager
-    def _holding(self) -> Iterator[list[Value]]:
+    def _holding(self) -> Iterator[list[StepValue]]:
         """Values that stay as they are meanwhile."""
-        frame: list[Value] = []
+        frame: list[StepValue] = []
         self._held.append(frame)
         yield frame
         self._held.pop()
 
     # -- what rules make -----------------------------------------------------------------------
 
-    def step(self, form: str, *parts: Value) -> Value:
+    def step(self, form: str, *parts: StepValue) -> StepValue:
         """A step of a kernel."""
         tensors = [part.value for part in parts if isinstance(part.value, torch.Tensor)]
         if not all(isinstance(p.value, (torch.Tensor, *_NUMBER)) for p in parts):
@@ -216,28 +217,28 @@ class Walk:
         made = torch.empty(torch.broadcast_shapes(*(t.shape for t in tensors)), dtype=kind, device="meta")
         if any(sign in form for sign in ("{0} > ", "{0} < ", "{0} >= ", "{0} <= ")):
             made = made.to(torch.bool)
-        return Value(made, None, form, list(parts))
+        return StepValue(made, None, form, list(parts))
 
-    def number(self, value: float) -> Value:
+    def number(self, value: float) -> StepValue:
         """A number of its own."""
-        return Value(value, repr(value))
+        return StepValue(value, repr(value))
 
-    def python(self, text: str, value: Any) -> Value:
+    def python(self, text: str, value: Any) -> StepValue:
         """What the host reads."""
-        return Value(value, text)
+        return StepValue(value, text)
 
-    def call(self, text: str, *kept: Value) -> Value:
+    def call(self, text: str, *kept: StepValue) -> StepValue:
         """A call of a host function, whose result has the name that the statement gives, where that is free. ``kept``: what is needed
         once more."""
         self._needs(text)
         name = self._free(self._target or "out", held=[*kept, *(v for frame in self._held[:-1] for v in frame)])
         self.lines.append(f"{name} = {text}")
-        made = Value(self._current, name)
+        made = StepValue(self._current, name)
         for frame in self._held[-1:]:
             frame.append(made)
         return made
 
-    def host(self, value: Value, target: str = "") -> str:
+    def host(self, value: StepValue, target: str = "") -> str:
         """The host's text of a value; a kernel is written where it needs one."""
         if value.text is not None:
             return value.text
@@ -259,20 +260,20 @@ class Walk:
         value.text = name
         return name
 
-    def _name_of(self, value: Value) -> str:
+    def _name_of(self, value: StepValue) -> str:
         return next((name for name, known in self.known.items() if known is value), "")
 
     def _needs(self, text: str) -> None:
         self.parts += [n.id for n in ast.walk(syntax(text)) if isinstance(n, ast.Name)]
 
-    def _free(self, name: str, among: Sequence[str] = (), held: Sequence[Value] = ()) -> str:
+    def _free(self, name: str, among: Sequence[str] = (), held: Sequence[StepValue] = ()) -> str:
         """The name, or one like it, where what it has is needed still."""
         made, number = name, 2
         while self._in_use(made, name, among, held):
             made, number = f"{name}{number}", number + 1
         return made
 
-    def _in_use(self, made: str, name: str, among: Sequence[str], held: Sequence[Value]) -> bool:
+    def _in_use(self, made: str, name: str, among: Sequence[str], held: Sequence[StepValue]) -> bool:
         others = [value for n, value in self.known.items() if n != name and n not in among]
         if made in RESERVED or made in library_names():
             return True
@@ -290,7 +291,7 @@ class _OfHost(ast.NodeTransformer):
         self.walk = walk
 
     def visit(self, node: ast.AST) -> Any:
-        computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in rules.VIEWS)
+        computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in step_rules.VIEWS)
         value = self.walk.evaluated(node) if computes and isinstance(node, ast.expr) else None
         if isinstance(value, torch.Tensor) and isinstance(node, ast.expr):
             return syntax(self.walk.host(self.walk.translated(node)))
@@ -308,7 +309,7 @@ class _OfHost(ast.NodeTransformer):
 
 def syntax(text: str) -> ast.expr:
     """An expression's tree."""
-    return ast.parse(text, mode="eval").body
+    return syntax_tree(text, "eval").body
 
 
 def _name(node: ast.expr) -> str:
@@ -332,5 +333,5 @@ def definitions() -> dict[str, Definition]:
 
 @cache
 def library_names() -> Collection[str]:
-    """Names of the functions that a forward calls."""
+    """Names of the functions that a forward step_calls."""
     return {name for name, found in definitions().items() if found.text.startswith("def ")}
