@@ -161,7 +161,9 @@ def _attention(w: FileInSteps, q: StepValue, k: StepValue, v: StepValue, *, is_c
 
 
 def _windows(function: str) -> Rule:
-    def rule(w: FileInSteps, x: StepValue, kernel_size: StepValue, stride: Given = None, padding: Given = None, **named: StepValue) -> StepValue:
+    def rule(
+        w: FileInSteps, x: StepValue, kernel_size: StepValue, stride: Given = None, padding: Given = None, **named: StepValue
+    ) -> StepValue:
         own = {"kernel_size": kernel_size, "stride": stride, "padding": padding, **named}
         if own.keys() - {"kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad"}:
             raise Unsupported("such a pool")
