@@ -409,7 +409,7 @@ def test_inputs_that_are_written_into_have_a_path_for_known_sizes(hybrid: Judge)
 
 def test_a_launch_is_looked_at_again_where_numbers_types_devices_or_alignment_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {"functools": functools, "torch": torch, "triton": triton}
-    exec(launcher.TEXT, space)
+    exec(launcher.TEXT_STRAIGHT + launcher.TEXT, space)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70 + device))
     kernel = Kernel()
@@ -436,7 +436,7 @@ def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch:
 
     runtime = SimpleNamespace(Autotuner=Tuned, driver=triton.runtime.driver)
     space: dict[str, Any] = {"torch": torch, "triton": SimpleNamespace(runtime=runtime)}
-    exec(launcher.TEXT, space)
+    exec(launcher.TEXT_STRAIGHT + launcher.TEXT, space)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70))
     kernel, x, y = Tuned(), OnGpu(64), OnGpu(128)
@@ -449,7 +449,7 @@ def test_a_tuned_launch_goes_to_the_driver_with_the_blocks_that_won(monkeypatch:
 
 def test_launches_that_differ_in_their_tensors_alone_are_looked_at_once_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, Any] = {"torch": torch, "triton": triton}
-    exec(launcher.TEXT_ALIKE, space)
+    exec(launcher.TEXT_STRAIGHT + launcher.TEXT_ALIKE, space)
     current = 0
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
     monkeypatch.setattr(triton.runtime.driver, "_active", SimpleNamespace(get_current_stream=lambda device: 70 + device))
@@ -461,9 +461,10 @@ def test_launches_that_differ_in_their_tensors_alone_are_looked_at_once_for_each
     assert kernel.calls[1][1:] == (3, 2, 1, 70, "function", "metadata", None, None, None, y, y, 4, 8)
     current = 1
     kernel.calls.clear()
-    for first in (OnGpu(64, device=1), OnGpu(80, device=1), x):
-        launch[(3, 2)](first, y, 4, num_warps=4, BLOCK=8)
-    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "direct"]
+    there = OnGpu(128, device=1)
+    for first, second in ((OnGpu(64, device=1), there), (OnGpu(80, device=1), there), (x, y), (OnGpu(64, device=1), y)):
+        launch[(3, 2)](first, second, 4, num_warps=4, BLOCK=8)
+    assert [c[0] for c in kernel.calls] == ["looked at", "direct", "direct", "looked at"]  # Triton tells of a tensor that is elsewhere
     assert kernel.calls[1][4] == 71
 
 

@@ -34,6 +34,22 @@ def get_inputs(): return [torch.rand(rows, length), torch.rand(rows, 5)]
 def get_init_inputs(): return []
 """
 
+PARTS = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edges", torch.linspace(-2, 2, 20))
+    def forward(self, x, ends):
+        row = torch.arange(x.shape[0], device=x.device)
+        group = torch.searchsorted(ends[1:], row, right=True)
+        inner, flipped = torch.bucketize(x, self.edges[3:-2]), torch.bucketize(x, -self.edges.flip(0)[1:])
+        return inner, row - ends[group], flipped, torch.bucketize(x, self.edges.cumsum(0).sort().values[2:])
+rows = 90
+def get_inputs(): return [torch.randn(rows, 7), torch.tensor([0, 10, 50, 90])]
+def get_init_inputs(): return []
+"""
+
 
 def test_products_of_integers_are_kernels(judge: Judge) -> None:
     problem = Problem(name="bytes", source=BYTES)
@@ -89,3 +105,9 @@ def get_init_inputs(): return []
 def test_whole_numbers_of_64_bits_are_sorted_by_torch_unless_they_are_positions(options: Options, by_torch: bool) -> None:
     """Inductor would sort a row this short in a kernel of its own."""
     assert ("torch.ops.aten.sort" in compiled(Problem(name="sorted", source=SORTED), options)) == by_torch
+
+
+def test_searches_among_a_part_of_a_table_begin_where_the_part_does(judge: Judge) -> None:
+    problem = Problem(name="parts", source=PARTS)
+    verdict = judge.judge(problem, Candidate(source=compiled(problem, Options())))
+    assert verdict.correct, verdict.message

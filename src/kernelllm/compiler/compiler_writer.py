@@ -234,7 +234,7 @@ def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerin
 
     as_torch = msgspec.structs.replace(options, extern="allow", symbolic=False, fixed=False)
     other = any(g.mutated and g.kind not in ("buffer", "input") for g in general.graph_inputs)
-    if not as_torch.library or general.way == "static" or general.bound or other:
+    if not as_torch.library or general.bound or other:
         return None
     try:
         with write_time.limited(write_time.left() * 2 / 3):  # without the path the file is still whole

@@ -7,7 +7,7 @@ import triton.language as tl
 
 PROBLEM = "softmax"
 EXPECT = "replay"
-EXPECT_ON_A_GPU = ("replay", "correct")  # so small a softmax takes as long as its copy
+EXPECT_ON_A_GPU = ("replay", "correct", "incorrect")  # so small a softmax takes as long as its copy; the model holds its outputs
 
 
 @triton.jit

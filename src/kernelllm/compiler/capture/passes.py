@@ -33,7 +33,7 @@ from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.depthwise import sum_over_window
 from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
 from kernelllm.compiler.capture.pool_rules import avg_pool, each, low_memory_pools, max_pool
-from kernelllm.compiler.capture.thin_products import as_sum
+from kernelllm.compiler.capture.thin_products import as_sum, of_few_terms
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -81,7 +81,7 @@ def run(graph: GraphModule, options: Options) -> None:
 
 def sum_thin_products(graph: GraphModule, options: Options) -> None:
     """Products of matrices with vectors join the kernels around them, as they do where they are not left to torch."""
-    _replace(graph, options, {aten.bmm: lambda w, a, b: _bmm(w, a, b) if _is_thin(a, b) else None})
+    _replace(graph, options, {aten.bmm: lambda w, a, b: _bmm(w, a, b) if _is_thin(w, a, b) else None})
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
@@ -186,6 +186,8 @@ def _mm(w: Editor, a: Node, b: Node) -> Node | None:
         return made
     if a.meta["val"].dtype == torch.int32 and (bytes_ := [_of_bytes(w, t) for t in (a, b)]) and None not in bytes_:
         return w.template("int8_matmul", *bytes_)
+    if _heavy_dtype(a) and of_few_terms(w, a):
+        return as_sum(w, a, b)
     return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
 
 
@@ -229,14 +231,14 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 
 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
-    if _is_thin(a, b):
+    if _is_thin(w, a, b):
         return as_sum(w, a, b)
     return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
 
 
-def _is_thin(a: Node, b: Node) -> bool:
-    """Whether one is a batch of vectors; the other may be one too, and the product of a column and a row is thin as well."""
-    return _heavy_dtype(a) and 1 in _numbers(*a.meta["val"].shape[1:], b.meta["val"].shape[2])
+def _is_thin(w: Editor, a: Node, b: Node) -> bool:
+    """Whether one is a batch of vectors; the other may be one too, and a product of few terms is thin as well."""
+    return _heavy_dtype(a) and (of_few_terms(w, a) or 1 in _numbers(a.meta["val"].shape[1], b.meta["val"].shape[2]))
 
 
 def _numbers(*sizes: Any) -> list[int]:

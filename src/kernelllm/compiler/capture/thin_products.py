@@ -37,13 +37,18 @@ def by_shape(w: Editor, *args: Node) -> Node | None:
     if not a.meta["val"].dtype.is_floating_point or not all(isinstance(n, int) for n in sizes):
         return None
     *batch, m, k, n = sizes
-    elementwise = not all(map(reads_memory, w.node.users))
-    few = k == 1 or (k < _FEW and (bool(batch) or elementwise))
     vectors = bool(batch) and 1 in (m, n) and (m * n <= _SMALL or (k <= _TERMS and _computed(b if m == 1 else a) and not _scores(w.node)))
     column = not batch and n == 1 and m >= _LONG and a.meta["val"].stride(1) == 1
-    if few or vectors or column:
+    if of_few_terms(w, a) or vectors or column:
         return as_sum(w, a, b, *bias)
     return _aligned(w, a, b, *bias)
+
+
+def of_few_terms(w: Editor, a: Node) -> bool:
+    """Whether the product of ``a`` sums so few terms that tensor cores would multiply zeros for the most part: rounded as fp32 is, too."""
+    *batch, _, k = a.meta["val"].shape
+    joins = bool(batch) or not all(map(reads_memory, w.node.users))
+    return isinstance(k, int) and (k == 1 or (k < _FEW and joins))
 
 
 def as_sum(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node:

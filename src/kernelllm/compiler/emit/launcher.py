@@ -9,6 +9,29 @@ from typing import Any
 
 from kernelllm.core.text import syntax_tree
 
+STRAIGHT = "straight"
+TEXT_STRAIGHT = '''
+def straight(run, handles, given):
+    """A launch of what Triton compiled, with other tensors: the driver gets their addresses, which it need not look up."""
+    import copy
+
+    if type(run).__name__ != "CudaLauncher" or run.global_scratch_size or getattr(run, "profile_scratch_size", 0):
+        return lambda extents, stream, addresses, tensors, rest: run(
+            *extents, stream, *handles, None, None, None, *tensors, *rest
+        )
+    order, noted, launch, count = [], copy.copy(run), run.launch, sum(hasattr(one, "data_ptr") for one in given)
+    noted.launch = lambda *arguments: order.extend(arguments)  # what this version of Triton hands to the driver
+    noted(0, 0, 0, 0, *handles, None, None, None, *given)
+    if isinstance(order[-1], tuple):
+        before = order[4:-1]
+        return lambda extents, stream, addresses, tensors, rest: launch(
+            *extents, stream, *before, (*addresses, *tensors[count:], *rest)
+        )
+    before = order[4 : -len(given)]
+    return lambda extents, stream, addresses, tensors, rest: launch(
+        *extents, stream, *before, *addresses, *tensors[count:], *rest
+    )
+'''
 NAME = "Launcher"
 TEXT = '''
 class Launcher:
@@ -25,26 +48,29 @@ class Launcher:
             where = grid(self.kernel.configs[0].kwargs) if callable(grid) else grid
             key = (device, where, numbers, *map(type, numbers), *named.values(), *[tensor.dtype for tensor in tensors])
             known = self.known.get(key)
-            aligned = not any([tensor.data_ptr() & 15 for tensor in tensors])  # Triton compiles for that
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            aligned = not any([address & 15 for address in addresses])  # Triton compiles for that
+            aligned = aligned and all([tensor.get_device() == device for tensor in tensors])
             if known and aligned:
-                run, extents, stream, handles, rest = known
-                run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
+                run, extents, stream, rest = known
+                run(extents, stream(device), addresses, arguments, rest)
                 return
             kind = (device, *map(self.kind, self.kernel.arg_names[self.pointers :], numbers), *key[3 + len(numbers) :])
             if aligned and kind in self.kinds:  # a new size, for which Triton compiles nothing new
-                run, best, stream, handles, rest = self.kinds[kind]
+                run, best, stream, rest = self.kinds[kind]
                 extents = (*(grid(best) if callable(grid) else grid), 1, 1)[:3]
-                run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
+                run(extents, stream(device), addresses, arguments, rest)
                 return
             compiled = self.kernel[grid](*arguments, **named)
             if compiled and aligned and device == torch.cuda.current_device() and len(self.known) < 256:
                 best = self.kernel.best_config.kwargs if self.tuned else {}
                 extents = grid(best) if callable(grid) else grid
                 rest = [{**named, **best}[name] for name in self.kernel.arg_names[len(arguments) :]]
-                handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
-                self.known[key] = compiled.run, (*extents, 1, 1)[:3], stream.get_current_stream, handles, rest
+                run = straight(compiled.run, (compiled.function, compiled.packed_metadata), (*arguments, *rest))
+                stream = triton.runtime.driver.active.get_current_stream
+                self.known[key] = run, (*extents, 1, 1)[:3], stream, rest
                 if not self.tuned:  # which a new size is, if it is
-                    self.kinds[kind] = compiled.run, best, stream.get_current_stream, handles, rest
+                    self.kinds[kind] = run, best, stream, rest
 
         return launch
 
@@ -68,12 +94,15 @@ class AlikeLauncher:
     def launch(self, *arguments, **named):
         device = arguments[0].get_device()
         if device in self.known:
-            dtypes, run, extents, stream, handles, rest = self.known[device]
+            dtypes, run, extents, stream, rest = self.known[device]
+            addresses = []
             for dtype, tensor in zip(dtypes, arguments):
-                if tensor.data_ptr() & 15 or tensor.dtype is not dtype:  # Triton compiles for that
+                address = tensor.data_ptr()
+                if address & 15 or tensor.dtype is not dtype or tensor.get_device() != device:  # Triton compiles for that
                     break
+                addresses.append(address)
             else:
-                run(*extents, stream(device), *handles, None, None, None, *arguments, *rest)
+                run(extents, stream(device), addresses, arguments, rest)
                 return
         kernel, grid = self.kernel, self.grid
         compiled = kernel[grid](*arguments, **named)
@@ -82,8 +111,9 @@ class AlikeLauncher:
             best = kernel.best_config.kwargs if isinstance(kernel, triton.runtime.Autotuner) else {}
             extents = grid(best) if callable(grid) else grid
             rest = [{**named, **best}[name] for name in kernel.arg_names[len(arguments) :]]
-            handles, stream = (compiled.function, compiled.packed_metadata), triton.runtime.driver.active
-            known = [tensor.dtype for tensor in tensors], compiled.run, (*extents, 1, 1)[:3], stream.get_current_stream, handles, rest
+            run = straight(compiled.run, (compiled.function, compiled.packed_metadata), (*arguments, *rest))
+            stream = triton.runtime.driver.active.get_current_stream
+            known = [tensor.dtype for tensor in tensors], run, (*extents, 1, 1)[:3], stream, rest
             self.known.setdefault(device, known)
 '''
 MANY = 3
@@ -117,14 +147,16 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
         return f"@{way}\n{found[0]}"
 
     made = [_KERNEL.sub(decorated, text) for text in sections]
-    return [text.strip() for way, text in ((NAME, TEXT), (ALIKE, TEXT_ALIKE)) if way in used] + made
+    texts = [text.strip() for way, text in ((NAME, TEXT), (ALIKE, TEXT_ALIKE)) if way in used]
+    return [TEXT_STRAIGHT.strip(), *texts, *made] if texts else made
 
 
 def launched_again(source: str) -> str:
     """A file whose kernels are launched in a loop, with all of them launched that way."""
     lines, classes = source.splitlines(), []
     for statement in reversed(syntax_tree(source).body):
-        if isinstance(statement, ast.ClassDef) and statement.name in (NAME, ALIKE):  # it may stand behind kernels of another part
+        found = isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name in (STRAIGHT, NAME, ALIKE)
+        if found:  # it may stand behind kernels of another part
             span = slice(statement.lineno - 1, statement.end_lineno)
             classes.append("\n".join(lines[span]))
             del lines[span]

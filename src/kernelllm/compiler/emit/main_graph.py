@@ -26,7 +26,7 @@ class MainGraph(GraphCode):
         super().__init__(lowered)
         self.problem = problem
         self.kept = foreign_constructors.kept_parts(problem, self.captured)
-        ours = {*prepared.STATES, state_paths.NAME, launcher.NAME, launcher.ALIKE, DTYPES}
+        ours = {*prepared.STATES, state_paths.NAME, launcher.STRAIGHT, launcher.NAME, launcher.ALIKE, DTYPES}
         self.top: set[str] = set(self.kept.names) | set(HELPERS) | ours | {p.name for p in self.definitions}
         """Names taken in the file."""
         arguments = self.kept.forward.args

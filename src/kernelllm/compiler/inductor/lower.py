@@ -28,11 +28,13 @@ from kernelllm.compiler.inductor import (
     read_by_products,
     regions,
     row_reductions,
+    searches,
     size_extremes,
     slow_functions,
     sorts,
     split_reductions,
     tilings,
+    transforms,
     wrapper_lines,
 )
 from kernelllm.compiler.inductor.attention_layout import in_order
@@ -232,7 +234,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
         for replace in (size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed,
-                        tilings.remember, sorts.by_torch):  # fmt: skip
+                        tilings.remember, sorts.by_torch, searches.where_they_begin, transforms.without_permuting):  # fmt: skip
             replace(stack)
         channels_last.wanted(stack, options)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))

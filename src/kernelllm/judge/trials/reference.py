@@ -199,7 +199,8 @@ class Reference:
         tree = values.encode(value, outputs := list[torch.Tensor]())
         left = traces.left(tree, outputs, self.state().values()) if self.gradients is None else ()
         after = {n: t.clone() for n, t in self.buffers().items()}
-        outcome = ReferenceRun(Expected(value), finite(value), mutated, after, left, before=before)
+        step = max((torch.finfo(t.dtype).eps for t in self._floating(inputs) if t.dtype.itemsize == 2), default=0.0)
+        outcome = ReferenceRun(Expected(value), finite(value), mutated, after, left, before=before, step=step)
         if refinable:
             affordable = self._affordable(tensors, first)
             self._make_refinable(outcome, private, seed, before, affordable)

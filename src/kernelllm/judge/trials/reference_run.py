@@ -36,6 +36,8 @@ class ReferenceRun:
     """The same inputs as they were before it, by position."""
     unstable: bool = False
     """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
+    step: float = 0.0
+    """See :attr:`kernelllm.judge.trials.compare.Rules.step`."""
     has_tf32: bool = False
     """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
     _refined: bool = False
@@ -88,6 +90,7 @@ class ReferenceRun:
     ) -> Comparison:
         """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared;
         ``exact``: where float64 gives the very same numbers, nothing was rounded, and no rounding excuses others."""
+        rules = replace(rules, step=self.step)
         if rules.precise:
             self.refine(rounding=False)
 
