@@ -90,3 +90,8 @@ def test_a_kernel_in_one_way_of_writing() -> None:
         "    def forward(self, x):\n        return launch(x)\n"
     )
     assert plain_kernel(text) == text
+
+
+def test_constants_of_one_line_are_told_each() -> None:
+    several = ONE.replace("batch = 128 * 2\nshape = (3, 64)", "batch = other = 256\na, b = 3, 64").replace("*shape", "a, b")
+    assert plain_module(several) == plain_module(ONE)

@@ -177,7 +177,9 @@ class Compiler(Writer):
         mixed = self.options.extern == "auto"
         wanted = msgspec.structs.replace(self.options, extern="avoid") if mixed else self.options
         first = [*(PORTFOLIO if mixed else ({},)), *next_ways]
-        if self.options.short:
+        if self.options.steps:
+            first = [*first, {"steps": False, "short": True}]
+        elif self.options.short:
             first = [*first, {"short": False}]
         variants = [*first, *(change for change in VARIANTS if mixed or "extern" not in change)]
         ways: list[Options] = []
@@ -282,8 +284,24 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
     problem = with_systems(msgspec.structs.replace(problem, source=with_gradients(problem.source)))
     known = known or Lowerings()
+    if options.steps and not options.backward and (text := _in_steps(problem)):
+        return text
     text = _in_chunks(problem, options.settled, known) or _whole_file(problem, options.settled, known)
-    return text if options.short else host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
+    if options.short or options.steps:
+        return text
+    return host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
+
+
+def _in_steps(problem: Problem) -> str:
+    """The file step by step; empty where the module has more."""
+    from kernelllm.compiler.steps import steps_writer
+    from kernelllm.compiler.steps.step_values import Unsupported
+
+    try:
+        return steps_writer.written(problem)
+    except Unsupported as error:
+        log.info("%s is not written step by step: %s", problem.name, error)
+        return ""
 
 
 def _in_chunks(problem: Problem, options: Options, known: Lowerings) -> str:

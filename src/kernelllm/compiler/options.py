@@ -49,6 +49,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     short: bool = False
     """One way for all sizes and settings, by plain templates where they serve, without the checks of what a call brings, sizes named by
     their place: a file to learn from, not a fast one. It is for the inputs' own dtypes."""
+    steps: bool = False
+    """The file goes through the module step by step, with one host function for each layer and kernels of one step a line, where that is
+    known for all that the module has; otherwise it is ``short``."""
     conv_tf32: bool = True
     """fp32 convolutions may round their inputs to TF32, as torch's default (``torch.backends.cudnn.allow_tf32``) does."""
     write_time: float = 60.0
@@ -64,7 +67,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settled(self) -> Options:
         """With what follows from ``short``."""
-        return msgspec.structs.replace(self, persistent="never", split_reductions=False) if self.short else self
+        return msgspec.structs.replace(self, persistent="never", split_reductions=False, short=True) if self.short or self.steps else self
 
     def differences(self) -> dict[str, Any]:
         """The fields that differ from the defaults, for a candidate's ``params``."""

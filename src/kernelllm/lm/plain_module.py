@@ -78,7 +78,25 @@ class _Plain(ast.NodeTransformer):
         return ast.Name(short) if short else node
 
 
+def _one_a_line(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Assignments to several names, as ``height = width = 8`` or ``h, w = 8, 9``, one name each."""
+    made: list[ast.stmt] = []
+    for node in statements:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.Assign) and len(targets) > 1 and all(isinstance(t, ast.Name) for t in targets):
+            made += [ast.Assign([t], node.value, lineno=node.lineno) for t in targets]
+        elif (
+            isinstance(node, ast.Assign) and len(targets) == 1 and isinstance(targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
+            and len(targets[0].elts) == len(node.value.elts) and all(isinstance(t, ast.Name) for t in targets[0].elts)
+        ):  # fmt: skip
+            made += [ast.Assign([t], v, lineno=node.lineno) for t, v in zip(targets[0].elts, node.value.elts, strict=True)]
+        else:
+            made.append(node)
+    return made
+
+
 def _written(tree: ast.Module) -> str:
+    tree.body = _one_a_line(tree.body)
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     model = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}["Model"]
     constants = _constants(tree)

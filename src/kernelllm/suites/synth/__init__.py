@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
 from kernelllm.suites import contract
+from kernelllm.suites.synth.chains import chain
 from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
-VERSION = "6"
+VERSION = "7"
 """The grammar's version: the same version, seed and number give the same text."""
-_SINGLE = 0.7
-"""Share of single operators with all of their settings."""
+_SINGLE, _CHAIN = 0.45, 0.4
+"""Shares of single operators with all of their settings, and of products and convolutions with others behind them."""
 _LENGTHS = {1: 0.1, 2: 0.46, 3: 0.27, 4: 0.1, 5: 0.05, 6: 0.02}
 
 
@@ -46,8 +47,11 @@ def drawn(seed: int, number: int) -> tuple[ModuleText, str]:
     """Problem ``number`` of a seed: the module and its text."""
     rng = random.Random(f"{VERSION}/{seed}/{number}")
     module = ModuleText(rng, Style.drawn(rng))
-    if rng.random() < _SINGLE:
+    way = rng.random()
+    if way < _SINGLE:
         return module, module.text(single(module))
+    if way < _SINGLE + _CHAIN:
+        return module, module.text(chain(module))
     value = _start(module)
     length = rng.choices(list(_LENGTHS), list(_LENGTHS.values()))[0]
     for place in range(length):

@@ -60,6 +60,8 @@ class Style:
     """Arguments and results are told in docstrings of the methods."""
     literals: bool
     """The constructor has no arguments: layers are given numbers."""
+    sides: bool
+    """Depth, height and width are one line of the file."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Style:
@@ -69,7 +71,7 @@ class Style:
             prefer=rng.choice(("layers", "functional", "methods")), fresh_names=rng.random() < 0.35, uniform=rng.random() < 0.4,
             dtype=rng.choices(("", "bfloat16", "float16"), (0.94, 0.03, 0.03))[0], direct=rng.random() < 0.5,
             named_draws=rng.random() < 0.45, constants_first=rng.random() < 0.2, documented=rng.random() < 0.35,
-            literals=rng.random() < 0.15,
+            literals=rng.random() < 0.15, sides=rng.random() < 0.3,
         )  # fmt: skip
 
 
@@ -84,6 +86,8 @@ class ModuleText:
     """Parameters of the constructor, named as the constants that they are given."""
     defaults: dict[str, Constant] = field(default_factory=dict)
     """Of those that have one. Without a constant of its own, a parameter keeps its default."""
+    shapes: dict[str, str] = field(default_factory=dict)
+    """How those that are shapes are written: with the other constants."""
     layers: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     inputs: list[tuple[str, str]] = field(default_factory=list)
@@ -123,6 +127,17 @@ class ModuleText:
         self.defaults[name] = default
         if value != default:
             self.constants[name] = value
+        self.parameters.append(name)
+        return name
+
+    def shape_parameter(self, hint: str, text: str, value: tuple[int, ...]) -> str:
+        """A parameter of the constructor that is a shape; ``text`` has the file's constants in it."""
+        if self.style.literals:
+            return repr(value)
+        name = self.name(hint)
+        self.constants[name] = value
+        if not self.style.inline:
+            self.shapes[name] = text
         self.parameters.append(name)
         return name
 
@@ -184,11 +199,24 @@ class ModuleText:
             head.append("import torch.nn.functional as F")
         if any("math." in line for line in self.steps):
             head.insert(0, "import math")
-        constants = [] if self.style.inline else [f"{name} = {value!r}" for name, value in self.constants.items()]
+        constants = [] if self.style.inline else self._constants()
         parts = [self._class(result), [*self._inputs(), "", "", "def get_init_inputs():", f"    return [{', '.join(self._given())}]", ""]]
         if constants:
             parts.insert(0 if self.style.constants_first else 1, constants)
         return "\n\n\n".join("\n".join(part) for part in [head, *parts])
+
+    def _constants(self) -> list[str]:
+        """The file's constants; now and then two sides in one line."""
+        told = [(name, self.shapes.get(name, repr(value))) for name, value in self.constants.items()]
+        sides = [(n, text) for n, text in told if n in ("depth", "height", "width")]
+        if len(sides) < 2 or not self.style.sides:
+            return [f"{name} = {text}" for name, text in told]
+        names, texts = zip(*sides, strict=True)
+        same = len(set(texts)) == 1
+        line = f"{' = '.join(names)} = {texts[0]}" if same else f"{', '.join(names)} = {', '.join(texts)}"
+        at = next(i for i, (name, _) in enumerate(told) if name == names[0])
+        lines = [f"{name} = {text}" for name, text in told if name not in names]
+        return [*lines[:at], line, *lines[at:]]
 
     def _class(self, result: Value) -> list[str]:
         hint, out = (": torch.Tensor", " -> torch.Tensor") if self.style.hints else ("", "")
