@@ -121,7 +121,18 @@ def _loop(forward: Any) -> _Loop:
     return _Loop(loop, loop.iter.args[0], first.value, targets, lists)
 
 
+def _named_result(node: Any) -> None:
+    """Name the one result of a step that is marked where it is returned: ``return (Mark.apply((out,), x)[0] if asked() else out,)``."""
+    value: Any = node.body[-1].value
+    if len(getattr(value, "elts", ())) == 1 and isinstance(value.elts[0], ast.IfExp) and isinstance(value.elts[0].body, ast.Subscript):
+        (found,) = value.elts
+        name, call = ast.unparse(found.orelse), ast.unparse(found.body.value)
+        marked = f"if {ast.unparse(found.test)}:\n    ({name},) = {call}\nreturn ({name},)"
+        node.body[-1:] = syntax_tree(marked).body
+
+
 def _step(node: Any) -> _Step:
+    _named_result(node)
     launches = [s.value for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
                 and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
     need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
