@@ -22,6 +22,7 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.other_arguments import others, tensors_like, unset
 from kernelllm.judge.trials.other_circumstances import try_circumstances
+from kernelllm.judge.trials.other_layouts import wrong_layout
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.same_computation import finite, same_structure
@@ -100,13 +101,7 @@ def try_other_uses(
         same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
     restore(process, reference, state)
-    for spread in (_not_contiguous, _of_wider_rows):
-        with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
-            if is_wrong(process.run(mapped(inputs, spread), seed).value, own):
-                uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
-                break
-        restore(process, reference, state)
-    restore(process, reference, state)
+    uses.warnings += wrong_layout(process, inputs, seed, own, partial(restore, process, reference, state))
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     _try_nan(uses, process, reference, inputs, seed)
@@ -319,18 +314,6 @@ def _other_constructions(
                 return process.run(inputs, seed).value
 
             yield f"when built with {name}={other!r}", expected, partial(constructed, {name: other}, state)
-
-
-def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in another order in memory."""
-    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.dim() > 1 else tensor
-
-
-def _of_wider_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as a part of a tensor with longer rows."""
-    if tensor.dim() < 2 or not tensor.is_contiguous():
-        return tensor
-    return torch.cat([tensor, tensor], -1)[..., : tensor.shape[-1]]
 
 
 @contextlib.contextmanager
