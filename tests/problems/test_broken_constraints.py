@@ -7,7 +7,22 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelllm.problems.broken_constraints import FRACTIONS, LARGE, LENGTHS, SENTINEL, TWICE, UNSORTED, WHERE, WIDE, sentinels, without
+from kernelllm.problems.broken_constraints import (
+    ALL,
+    BELOW_ZERO,
+    FRACTIONS,
+    LARGE,
+    LENGTHS,
+    NONE,
+    SENTINEL,
+    SKIPPING,
+    TWICE,
+    UNSORTED,
+    WHERE,
+    WIDE,
+    sentinels,
+    without,
+)
 
 SOURCE = "F.cross_entropy(x, t, ignore_index=-100) * (t != -7) * x.sum(-1)"
 DRAWS: dict[str, Callable[[], torch.Tensor]] = {
@@ -18,6 +33,10 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     LARGE: lambda: torch.randint(0, 9, (8, 32)),
     WIDE: lambda: torch.randint(0, 9, (8, 32)),
     SENTINEL: lambda: torch.randint(0, 9, (8, 32)),
+    SKIPPING: lambda: torch.randint(1, 9, (32,)).cumsum(0),
+    BELOW_ZERO: lambda: torch.randint(0, 9, (8, 32)),
+    ALL: lambda: torch.rand(8, 32) < 0.5,
+    NONE: lambda: (torch.rand(8, 32) < 0.5).float(),
 }
 
 
@@ -35,8 +54,17 @@ def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
 
 def test_masks_signs_and_offsets_stay() -> None:
     offsets, mask = torch.arange(32), torch.randint(0, 2, (8, 32)).float()
-    for kind in WHERE:
+    for kind in set(WHERE) - {SKIPPING, ALL, NONE}:
         assert without([offsets, mask], [offsets + 1, 1 - mask], kind, 3, SOURCE) is None
+
+
+def test_offsets_that_skip_some_cover_the_same() -> None:
+    offsets = torch.arange(0, 128, 4)
+    (made,) = without([offsets], [offsets + 1], SKIPPING, 3, SOURCE) or [offsets]
+    assert made[0] == 0
+    assert made[-1] == offsets[-1]
+    assert bool((made.diff() == 0).any())
+    assert bool((made.diff() >= 0).all())
 
 
 def test_numbers_with_a_meaning_are_those_compared_with_or_ignored() -> None:

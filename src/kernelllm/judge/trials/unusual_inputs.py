@@ -14,7 +14,7 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import WHICH_WINS
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.survivable import INDEXING, survives
-from kernelllm.problems.broken_constraints import LARGE, SENTINEL, TWICE, WHERE, WIDE, without
+from kernelllm.problems.broken_constraints import BELOW_ZERO, LARGE, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
 from kernelllm.problems.nested import mapped, tensors
 
 NAME = "inputs_as_drawn"
@@ -60,9 +60,9 @@ def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]
     """Each kind, with inputs that the reference survives, and for which it alone says what is right."""
     for kind in WHERE:
         made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
-        if made is None or (kind in (LARGE, WIDE) and any(part in name for name in reference.ops for part in _SIZES)):
+        if made is None or (kind in (LARGE, WIDE, BELOW_ZERO) and any(part in name for name in reference.ops for part in _SIZES)):
             continue
         if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
             continue
-        if survives(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE)):
+        if survives(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE, SKIPPING, BELOW_ZERO)):
             yield kind, made
