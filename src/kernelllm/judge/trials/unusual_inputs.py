@@ -34,8 +34,10 @@ def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: in
             run = reference.run(mapped(inputs, torch.Tensor.clone), seed)
             if run.error or not run.finite or run.mutated_inputs or (kind == WIDE and _any_floats(run.expected.value)):
                 continue
+            failed = True
             try:
                 value = process.run(inputs, seed).value
+                failed = False
             except CandidateFailure as failure:
                 said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
                 told, text = (limits, f"It refuses inputs {WHERE[kind]}: {said}")
@@ -45,7 +47,7 @@ def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: in
             else:
                 wrong = not run.compared(value, _RULES).ok and not run.unstable and not run.by_rounding(value, _RULES)
                 warnings += [f"Right for inputs as the problem draws them; wrong {WHERE[kind]}."] if wrong else []
-        if process.lost or reference.buffers():  # which runs change
+        if failed or process.lost or reference.buffers():  # which runs change; and what a model keeps of such inputs may be of no use
             build(process, reference)
     found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
     return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in limits]
