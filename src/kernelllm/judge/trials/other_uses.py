@@ -104,6 +104,8 @@ def try_other_uses(
     uses.warnings += wrong_layout(process, inputs, seed, own, partial(restore, process, reference, state))
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
+    if not dtypes:
+        _try_half(uses, process, reference, state, inputs, seed, usual)
     _try_nan(uses, process, reference, inputs, seed)
     return uses
 
@@ -206,6 +208,28 @@ def _try_dtype(
             text = f"Silently different in {name}, which it says that it serves: {why}."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     restore(process, reference, state, values.dtype_name(own.pop()))
+
+
+def _try_half(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    usual: Any,
+) -> None:  # fmt: skip
+    """Tell where a model of float32, which was turned into one of half precision, silently gives results of another type or value."""
+    own = {t.dtype for t in (*values.flatten(inputs), *reference.state().values()) if t.is_floating_point()}
+    if own != {torch.float32} or reference.heavy:
+        return
+    model, given = copy.deepcopy(reference.model).to(torch.bfloat16), mapped(inputs, partial(_converted, dtype=torch.bfloat16))
+    expected = result(reference, model, given, seed)
+    if expected is None or [t.shape for t in values.flatten(expected)] != [t.shape for t in values.flatten(usual)]:
+        return
+    with contextlib.suppress(CandidateFailure):
+        process.load(state, reference.training, dtype="bfloat16")
+        value = process.run(given, seed).value
+        if _dtypes(value) != _dtypes(expected):
+            uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results have another type than the reference's.")
+        elif different(value, expected, usual):
+            uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results are far from the reference's.")
+    restore(process, reference, state, "float32")
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
