@@ -42,6 +42,7 @@ FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "p
 CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
 SLOW = (ROOT / "slow.txt").read_text().split()
 HEADER = ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK", "BACKWARD", "WARNS")
+WARNING = ("silently_different", "inputs_as_drawn", "state_dict")
 HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
 ALL = checks.load()
 LANGUAGE = open_backend(DEFAULT_BACKEND)
@@ -567,7 +568,7 @@ def expect(path: Path, judge_for: JudgeFor, *, on_gpu: bool = False) -> None:
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
     assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"
-    warnings = [f.message for f in verdict.findings if f.severity is Severity.WARN and f.check in ("silently_different", "inputs_as_drawn")]
+    warnings = [f.message for f in verdict.findings if f.severity is Severity.WARN and f.check in WARNING]
     if (warns := wanted.get("WARNS")) is not None and not on_gpu:
         assert any(warns in text for text in warnings) if warns else not warnings, warnings
 

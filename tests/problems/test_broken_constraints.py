@@ -13,6 +13,7 @@ from kernelllm.problems.broken_constraints import (
     FRACTIONS,
     LARGE,
     LENGTHS,
+    MASKED,
     NONE,
     SENTINEL,
     SKIPPING,
@@ -35,6 +36,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     SENTINEL: lambda: torch.randint(0, 9, (8, 32)),
     SKIPPING: lambda: torch.randint(1, 9, (32,)).cumsum(0),
     BELOW_ZERO: lambda: torch.randint(0, 9, (8, 32)),
+    MASKED: lambda: torch.randn(8, 24),
     ALL: lambda: torch.rand(8, 32) < 0.5,
     NONE: lambda: (torch.rand(8, 32) < 0.5).float(),
 }
@@ -43,13 +45,14 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.mark.parametrize("kind", WHERE)
 def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
     first, second, free = DRAWS[kind](), DRAWS[kind](), torch.randn(8, 32)
-    made = without([first, free], [second, torch.randn(8, 32)], kind, 3, SOURCE)
+    free = free.triu() if kind == MASKED else free
+    made = without([first, free], [second, free + 1], kind, 3, SOURCE)
     assert made is not None
     assert not torch.equal(made[0], first)
     assert made[0].dtype is first.dtype
     assert torch.equal(made[1], free)
     assert without([first], [first], kind, 3, SOURCE) is None  # what never varies is none of this
-    assert without([free], [torch.randn(8, 32)], kind, 3, SOURCE) is None
+    assert without([free], [free + 1], kind, 3, SOURCE) is None
 
 
 def test_masks_signs_and_offsets_stay() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.problems.inputs import holds_labels, in_order, of_length_one
+from kernelllm.problems.inputs import free, holds_labels, in_order, of_length_one
 from kernelllm.problems.nested import mapped, tensors
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     _Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor | None]
 
 UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, WIDE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "wide", "sentinel"
-SKIPPING, BELOW_ZERO, ALL, NONE = "skipping", "below zero", "all", "none"
+SKIPPING, BELOW_ZERO, ALL, NONE, MASKED = "skipping", "below zero", "all", "none", "masked"
 WHERE = {
     UNSORTED: "where rows are not sorted",
     LENGTHS: "where rows are not of length one",
@@ -32,6 +32,7 @@ WHERE = {
     BELOW_ZERO: "where whole numbers are below zero (division and remainder round down there)",
     ALL: "where masks are True throughout",
     NONE: "where masks are False throughout",
+    MASKED: "where numbers are minus infinity, as masked scores are, the first ones of some rows among them",
     SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
 }
 """Each kind, as a reader is told of it."""
@@ -138,6 +139,18 @@ def _below_zero(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     return made
 
 
+def _masked(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not x.is_floating_point() or x.element_size() < 2 or not x.dim() or x.shape[-1] <= _FEW or holds_labels(x) or not free(x):
+        return None
+    length = x.shape[-1]
+    first = torch.randint(0, length // 2, (*x.shape[:-1], 1), generator=draw)
+    hidden = (torch.rand(x.shape, generator=draw) < _SHARE) | (torch.arange(length) < first)
+    hidden[..., -1] = False
+    return torch.where(hidden.to(x.device), -torch.inf, x)
+
+
 def _uniform(x: torch.Tensor, draw: torch.Generator, value: bool) -> torch.Tensor | None:
     import torch
 
@@ -172,5 +185,5 @@ def _whole(x: torch.Tensor) -> bool:
 _CHANGES: dict[str, _Change] = {
     UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
     WIDE: partial(_large, least=8, most=_BEYOND), SKIPPING: _skipping, BELOW_ZERO: _below_zero,
-    ALL: partial(_uniform, value=True), NONE: partial(_uniform, value=False),
+    ALL: partial(_uniform, value=True), NONE: partial(_uniform, value=False), MASKED: _masked,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.other_layouts import wrong_layout
 from kernelllm.judge.trials.other_uses import NAME, OtherUses, decide, restore
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong
@@ -50,6 +52,7 @@ def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int
     restore(process, reference, state)
     _try_twice(uses, process, reference, state, inputs, seed, whole)
     restore(process, reference, state)
+    uses.warnings += wrong_layout(process, inputs, seed, whole, partial(restore, process, reference, state), " or a gradient")
     _try_second(uses, process, reference, inputs, seed)
     for number, output in enumerate(outputs := list(nested.tensors(whole[OUTPUT]))[:_MOST]):
         if len(outputs) > 1 and output.is_floating_point():

@@ -14,7 +14,7 @@ from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.problems.nested import mapped, tensors
 
 _ELSE = " (first dimensions that changed places in memory, one input of several, or a column of a table)"
-WARNING = "With inputs that are not contiguous the result is another one{}: call .contiguous(), or refuse them."
+WARNING = "With inputs that are not contiguous the result{} is another one{}: call .contiguous(), or refuse them."
 
 
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -29,7 +29,7 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield _ELSE, mapped(inputs, partial(_instead, others=changed))
 
 
-def wrong_layout(process: CandidateProcess, inputs: list[Any], seed: int, own: Any, restore: Callable[[], None]) -> list[str]:
+def wrong_layout(process: CandidateProcess, inputs: list[Any], seed: int, own: Any, restore: Callable[[], None], of: str = "") -> list[str]:
     """A warning where the result is another one than the candidate's ``own`` on the same values. ``restore`` is called after each run."""
     for told, given in layouts(inputs):
         try:
@@ -38,8 +38,15 @@ def wrong_layout(process: CandidateProcess, inputs: list[Any], seed: int, own: A
             wrong = failure.message.startswith("illegal memory access")
         restore()
         if wrong:
-            return [WARNING.format(told)]
+            return [WARNING.format(of, told)]
     return []
+
+
+def other_layout(tensor: torch.Tensor) -> torch.Tensor:
+    """A matrix transposed in memory, images and weights of convolutions with their channels last."""
+    if tensor.dim() < 2 or not tensor.is_contiguous():
+        return tensor
+    return tensor.mT.contiguous().mT if tensor.dim() == 2 else tensor.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def _instead(tensor: torch.Tensor, others: dict[int, torch.Tensor]) -> torch.Tensor:

@@ -11,16 +11,18 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.input_distribution import WHICH_WINS
+from kernelllm.judge.trials.input_distribution import WHICH_WINS, takes_nan
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.survivable import INDEXING, survives
-from kernelllm.problems.broken_constraints import BELOW_ZERO, LARGE, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
+from kernelllm.problems.broken_constraints import BELOW_ZERO, LARGE, MASKED, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
 from kernelllm.problems.nested import mapped, tensors
 
 NAME = "inputs_as_drawn"
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
 _SIZES = (*INDEXING, "repeat_interleave", "bincount", "_local_scalar_dense", "histc", "triu_indices", "put")
 """Parts of the names of operators to which a large number is a position, or an amount of memory."""
+_OF_SCORES = ("softmax", "exp", "max")
+"""Parts of the names of operators that give numbers for minus infinity."""
 
 
 def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
@@ -61,6 +63,8 @@ def _any_floats(value: object) -> bool:
 def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]]:
     """Each kind, with inputs that the reference survives, and for which it alone says what is right."""
     for kind in WHERE:
+        if kind == MASKED and not (takes_nan(reference) and any(part in name for name in reference.ops for part in _OF_SCORES)):
+            continue
         made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
         if made is None or (kind in (LARGE, WIDE, BELOW_ZERO) and any(part in name for name in reference.ops for part in _SIZES)):
             continue
