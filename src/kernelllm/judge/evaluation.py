@@ -9,7 +9,7 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
-from kernelllm.judge.checks.call_counts import counts_its_calls
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
 from kernelllm.judge.checks.compared_sizes import compared_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
@@ -220,7 +220,7 @@ class Evaluation:
                 try_in_proportion(worker, reference, seed)
                 trials.findings += try_denormal(worker, reference, seed)
                 trials.findings += try_attributes(worker, reference, seed)
-                trials.findings += try_other_calls(worker, references, seed)
+                trials.findings += try_other_calls(worker, references, seed, keeps=keeps_something(self._candidate.source))
                 trials.findings += try_more_dimensions(worker, reference, seed)
                 trials.findings += try_broadcast(worker, reference, seed)
 

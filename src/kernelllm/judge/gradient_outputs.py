@@ -83,6 +83,10 @@ class Differentiated:
         """Whether a call is the one before once more: incoming gradients lie in memory as they did."""
         self._calls = 0
 
+    def asked(self, frozen: tuple[str, ...], order: str, *, repeats: bool) -> None:
+        """How the next call is made, with incoming gradients in several layouts."""
+        self.layouts, self.frozen, self.order, self.repeats = True, frozen, order, repeats
+
     def __call__(self, *inputs: Any) -> Any:
         """The output under :data:`OUTPUT`, and each gradient under its name; None for one that autograd does not know."""
         if self.order != IN_TURN:

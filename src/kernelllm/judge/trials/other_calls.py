@@ -27,8 +27,11 @@ _MOST = 2**22
 """Elements of the inputs of a second size."""
 
 
-def try_other_calls(process: CandidateProcess, references: Sequence[Reference], seed: int) -> list[Finding]:
-    """Warnings and limits. Raises CandidateFailure where a model goes on with what it kept of inputs of another size."""
+def try_other_calls(process: CandidateProcess, references: Sequence[Reference], seed: int, *, keeps: bool) -> list[Finding]:
+    """Warnings and limits. ``keeps``: its source may keep something from one call to the next.
+
+    Raises CandidateFailure where a model goes on with what it kept of inputs of another size, or of lower numbers.
+    """
     reference = references[0]
     if reference.draws or reference.heavy:
         return []
@@ -41,7 +44,8 @@ def try_other_calls(process: CandidateProcess, references: Sequence[Reference], 
         return []
     for other in references[1:2]:
         _try_two_sizes(process, reference, other, inputs, seed, usual)
-    _try_lower_first(process, reference, inputs, seed, usual)
+    if keeps:
+        _try_lower_first(process, reference, inputs, seed, usual)
     warnings, limits = _by_names(process, reference, inputs, seed, usual)
     warnings += _left_out(process, reference, inputs, seed)
     warnings += _written_into(process, reference, inputs, seed, own)

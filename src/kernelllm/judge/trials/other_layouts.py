@@ -13,18 +13,24 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.problems.nested import mapped, tensors
 
+_MATRIX = 2
+"""Dimensions of a matrix."""
 _ELSE = " (first dimensions that changed places in memory, one input of several, or a column of a table)"
 WARNING = "With inputs that are not contiguous the result{} is another one{}: call .contiguous(), or refuse them."
 
 
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """What is told of each, and the inputs: all transposed, all parts of longer rows; then every second tensor alone, with its first
-    dimensions in the order of heads beside each other, or as a column of a table. Only where anything changes."""
+    """What is told of each, and the inputs: all transposed, all parts of longer rows; then vectors as columns of tables beside every second
+    one of the others, with its first dimensions in the order of heads beside each other; then the rest of those that have such dimensions.
+    Only where anything changes."""
     yield "", mapped(inputs, _transposed)
     yield "", mapped(inputs, _of_wider_rows)
     given = list({id(t): t for t in tensors(inputs)}.values())
-    for first in range(2):
-        changed = {id(t): other for t in given[first::2] if (other := _scattered(t)) is not t}
+    if len(given) == 1 and given[0].dim() == _MATRIX:
+        return  # it was transposed
+    vectors = [t for t in given if t.dim() < _MATRIX]
+    for chosen in ([*vectors, *(t for t in given[::2] if t.dim() >= _MATRIX)], [t for t in given[1::2] if t.dim() > _MATRIX]):
+        changed = {id(t): other for t in chosen if (other := _scattered(t)) is not t}
         if changed:
             yield _ELSE, mapped(inputs, partial(_instead, others=changed))
 
