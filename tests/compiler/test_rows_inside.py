@@ -58,6 +58,18 @@ def get_inputs(): return [torch.randn(6, 37), torch.randn(6, 11, 37), torch.rand
 """
     + INIT
 )
+WAVE = (
+    HEAD
+    + """
+    def forward(self, u, before, force):
+        for t in range(force.shape[1]):
+            after = 1.8 * u - 0.9 * before + 0.05 * torch.roll(u, 1, -1) + 0.02 * torch.roll(before, 1, -1) + force[:, t]
+            before, u = u, after
+        return u, before
+def get_inputs(): return [torch.randn(6, 37), torch.randn(6, 37), torch.randn(6, 11, 37)]
+"""
+    + INIT
+)
 ACROSS = RING.replace("torch.roll(u, 1, -1)", "torch.roll(u, 1, 0)")
 
 
@@ -65,8 +77,8 @@ def written(text: str) -> str:
     return next(Compiler().write(Problem(name="loop", source=text), 1)).source
 
 
-@pytest.mark.parametrize(("text", "row"), [(LATTICE, "shape[-1]"), (RING, "shape[-1]"), (PLATE, "shape[-2] * u.shape[-1]")],
-                         ids=["lattice", "ring", "plate"])  # fmt: skip
+@pytest.mark.parametrize(("text", "row"), [(LATTICE, "shape[-1]"), (RING, "shape[-1]"), (PLATE, "shape[-2] * u.shape[-1]"),
+                                              (WAVE, "shape[-1]")], ids=["lattice", "ring", "plate", "wave"])  # fmt: skip
 def test_a_row_goes_from_step_to_step_through_memory(text: str, row: str, quick: Judge) -> None:
     source = written(text)
     assert "for turn in range(0, steps)" in source

@@ -45,6 +45,18 @@ class _Kernel:
         return {argument: name for argument, name in self.given.items() if name in names}
 
 
+def _made(step: StepMethod) -> dict[str, str]:
+    """The result that a step makes for the next one, by the parameter."""
+    return {parameter: result for parameter, result in step.carried.items() if result not in step.parameters}
+
+
+def _handed(step: StepMethod) -> dict[str, str]:
+    """What a step was given and hands on, as the state before the last one: the earlier parameter by the later one."""
+    handed = {parameter: given for parameter, given in step.carried.items() if given in step.parameters}
+    need(set(handed.values()) <= _made(step).keys())
+    return handed
+
+
 def with_rows_inside(source: str, shapes: Mapping[str, list[int]]) -> str:
     """The file with the loop inside its kernel, or as it is. ``shapes``: of what goes from step to step, at the problem's own sizes."""
     tree = syntax_tree(source)
@@ -130,8 +142,8 @@ def _example(kernel: _Kernel, step: StepMethod, sizes: tuple[int, ...]) -> tuple
 def _keeps_to_itself(kernel: _Kernel, step: StepMethod, numbers: dict[str, Any], sizes: tuple[int, ...], dims: int) -> bool:
     """Whether no program of a row reads of the state what it has not written, at one example's sizes."""
     row = math.prod(sizes[len(sizes) - dims :])
-    results = set(step.carried.values())
-    old, new = kernel.pointers(set(step.carried)), kernel.pointers(results)
+    made, handed = _made(step), _handed(step)
+    old, new = kernel.pointers(set(step.carried)), kernel.pointers(set(made.values()))
     written = []
     for program in range(math.prod(sizes) // row):
         lanes = np.arange(row)
@@ -149,7 +161,7 @@ def _keeps_to_itself(kernel: _Kernel, step: StepMethod, numbers: dict[str, Any],
                 if value is not None:
                     known[statement.targets[0].id] = value
         for pointer, name in old.items():
-            after = next(p for p, result in new.items() if result == step.carried[name])
+            after = next(p for p, result in new.items() if result == made[handed.get(name, name)])
             if not reads[pointer] <= writes[after]:
                 return False
         written.append(writes)
@@ -184,11 +196,12 @@ class _Where:
 
 
 def _rewrite_kernel(kernel: _Kernel, step: StepMethod) -> None:
-    results = kernel.pointers(set(step.results))
-    need(set(results.values()) == set(step.results))
-    old = kernel.pointers(set(step.carried))
-    need(len(old) == len(step.carried) and not set(old) & set(results))
-    after = {o: next(p for p, name in results.items() if name == step.carried[n]) for o, n in old.items()}
+    made, handed = _made(step), _handed(step)
+    written = set(step.results) - set(step.parameters)
+    results, old = kernel.pointers(written), kernel.pointers(set(step.carried))
+    need(set(results.values()) == written and len(old) == len(step.carried) and not set(old) & set(results))
+    after = {o: next(p for p, name in results.items() if name == made[n]) for o, n in old.items() if n in made}
+    earlier = {o: next(p for p, name in old.items() if name == handed[n]) for o, n in old.items() if n in handed}
     apart = [p for p in after.values() if results[p] not in step.listed]
     sliced = kernel.pointers(step.sliced)
     stored: list[Any] = [s.value for s in kernel.body if isinstance(s, ast.Expr)]
@@ -196,9 +209,10 @@ def _rewrite_kernel(kernel: _Kernel, step: StepMethod) -> None:
     need(sorted(stores) == sorted(results))
     start = "offsets = tl.program_id(0) * row_size + lanes"
     head = syntax_tree(f"lanes = tl.arange(0, BLOCK)\n{start}\nmask = lanes < row_size").body
-    here = [f"{p.removesuffix('_ptr')}_here = {p} + turn % 2 * {p.removesuffix('_ptr')}_step" for p in apart]
+    here = [f"{p.removesuffix('_ptr')}_here = {p} + turn % {_slots(step)} * {p.removesuffix('_ptr')}_step" for p in apart]
     body = [_Renamed({p: f"{p.removesuffix('_ptr')}_here" for p in apart}).visit(s) for s in kernel.body]
-    turns = [f"{o} = {n.removesuffix('_ptr') + '_here' if n in apart else n}" for o, n in after.items()]
+    turns = [f"{o} = {n}" for o, n in earlier.items()]
+    turns += [f"{o} = {n.removesuffix('_ptr') + '_here' if n in apart else n}" for o, n in after.items()]
     listed = [p for p, name in results.items() if name in step.listed]
     moves = [f"{p} += {p.removesuffix('_ptr')}_step" for p in (*sliced, *listed)]
     loop: Any = syntax_tree(f"{ROWS}: pass").body[0]
@@ -206,6 +220,11 @@ def _rewrite_kernel(kernel: _Kernel, step: StepMethod) -> None:
     loop.body = [*syntax_tree("\n".join(here)).body, *body, *ends]
     kernel.node.body = [*kernel.document, *head, loop]
     _arguments(kernel, step, [*sliced, *listed, *apart])
+
+
+def _slots(step: StepMethod) -> int:
+    """How many states are kept of those that are not kept all: what is written, and all that is read."""
+    return 3 if _handed(step) else 2
 
 
 class _Renamed(ast.NodeTransformer):
@@ -237,15 +256,19 @@ def _rewrite_host(kernel: _Kernel, loop: LoopOfSteps, step: StepMethod, dims: in
     state = next(iter(step.carried))
     row = " * ".join(f"{state}.shape[{-d}]" for d in range(dims, 0, -1))
     inside_kernel.rewrite_step(step)
-    apart = [name for name in step.carried.values() if name not in step.listed]
+    made, handed, slots = _made(step), _handed(step), _slots(step)
+    apart = [name for name in made.values() if name not in step.listed]
     refusal = 'if steps < 1:\n    raise ValueError("the kernels were written for a loop of at least one step")'
     at = next(i for i, s in enumerate(step.node.body) if isinstance(s, ast.Expr) and s.value is step.launch)
-    finals = [f"{name} = {name}[(steps - 1) % 2]" for name in apart]
+    place = {name: f"steps - {{}}{'' if name in step.listed else f') % {slots}'}" for name in made.values()}
+    at_end = {name: f"{name}[{'' if name in step.listed else '('}{text}]" for name, text in place.items()}
+    finals = [f"{given} = {at_end[made[given]].format(2)} if steps > 1 else {given}" for given in handed.values()]
+    finals += [f"{name} = {at_end[name].format(1)}" for name in apart]
     step.node.body[at + 1 : at + 1] = syntax_tree("\n".join(finals)).body
     step.node.body[at:at] = syntax_tree("\n".join([f"row_size = {row}", *([refusal] if apart else [])])).body
     for statement in step.node.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in apart and ast.unparse(statement.value) not in finals:
-            _in_two(statement)
+            _in_slots(statement, slots)
     count = f"{state}.numel() // row_size"
     step.launch.func.slice = syntax_tree(f"({count},)", mode="eval").body
     for keyword in step.launch.keywords:
@@ -254,24 +277,31 @@ def _rewrite_host(kernel: _Kernel, loop: LoopOfSteps, step: StepMethod, dims: in
         if keyword.arg == "num_warps":
             keyword.value = syntax_tree("min(16, max(1, triton.next_power_of_2(row_size) // 128))", mode="eval").body
     need({k.arg for k in step.launch.keywords} == {"BLOCK", "num_warps"})
+    names = [n for n in ast.walk(step.node) if isinstance(n, ast.Name)]
+    reads = {n.id for n in names if not isinstance(getattr(n, "ctx", None), ast.Store)}
+    step.node.body = [s for s in step.node.body if not (isinstance(s, ast.Assign) and _count(s) and "n_elements" not in reads)]
     inside_kernel.rewrite_forward(forward, loop, step)
 
 
-def _in_two(statement: Any) -> None:
-    """The allocation of a state that lies there twice: what a step writes, and what it reads."""
+def _count(statement: ast.Assign) -> bool:
+    return ast.unparse(statement.targets[0]) == "n_elements"
+
+
+def _in_slots(statement: Any, slots: int) -> None:
+    """The allocation of a state that lies there several times: what a step writes, and what it reads."""
     value = statement.value
     if not isinstance(value, ast.Call):
         return  # the part of it that is the result
     called, like = ast.unparse(value.func), value.args[0]
     if called == "torch.empty_like":
         name = ast.unparse(like)
-        statement.value = syntax_tree(f"torch.empty((2, *{name}.shape), device={name}.device, dtype={name}.dtype)", mode="eval").body
+        statement.value = syntax_tree(f"torch.empty(({slots}, *{name}.shape), device={name}.device, dtype={name}.dtype)", mode="eval").body
         return
     need(called == "torch.empty")
     if isinstance(like, ast.Tuple):
-        like.elts.insert(0, ast.Constant(2))
+        like.elts.insert(0, ast.Constant(slots))
     else:
-        value.args[0] = ast.Tuple([ast.Constant(2), ast.Starred(like)])
+        value.args[0] = ast.Tuple([ast.Constant(slots), ast.Starred(like)])
 
 
 __all__ = ["ROWS", "with_rows_inside"]
