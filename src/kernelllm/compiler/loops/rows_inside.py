@@ -210,7 +210,7 @@ def _rewrite_kernel(kernel: _Kernel, step: StepMethod) -> None:
     start = "offsets = tl.program_id(0) * row_size + lanes"
     head = syntax_tree(f"lanes = tl.arange(0, BLOCK)\n{start}\nmask = lanes < row_size").body
     here = [f"{p.removesuffix('_ptr')}_here = {p} + turn % {_slots(step)} * {p.removesuffix('_ptr')}_step" for p in apart]
-    body = [_Renamed({p: f"{p.removesuffix('_ptr')}_here" for p in apart}).visit(s) for s in kernel.body]
+    body = [_PointersRenamed({p: f"{p.removesuffix('_ptr')}_here" for p in apart}).visit(s) for s in kernel.body]
     turns = [f"{o} = {n}" for o, n in earlier.items()]
     turns += [f"{o} = {n.removesuffix('_ptr') + '_here' if n in apart else n}" for o, n in after.items()]
     listed = [p for p, name in results.items() if name in step.listed]
@@ -227,7 +227,7 @@ def _slots(step: StepMethod) -> int:
     return 3 if _handed(step) else 2
 
 
-class _Renamed(ast.NodeTransformer):
+class _PointersRenamed(ast.NodeTransformer):
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
 
