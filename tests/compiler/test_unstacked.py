@@ -10,14 +10,15 @@ from kernelllm.judge.judging import Judge
 STACKS = """
 import torch, torch.nn as nn
 class Model(nn.Module):
-    def forward(self, a, b, c, w):
+    def forward(self, a, b, c, w, pair):
         lowest = -0.5 * torch.logsumexp(torch.stack((a, b, c), dim=-1) / -0.5, -1)
         mean = torch.stack([a, b * 2, c.relu(), a - c], 0).mean(0)
         weighed = (torch.stack([a, b], 1) * w[:, None]).sum(1, keepdim=True)
         gates = torch.stack([a, b, c], 1).softmax(1)
-        return lowest, mean, weighed, (gates * torch.stack([c, a, b], 1)).sum(1), torch.stack([a, c], 1).amin(1)
+        shifted = torch.logsumexp(torch.stack((a, c), -1) + pair[:, None], -1)
+        return shifted, lowest, mean, weighed, (gates * torch.stack([c, a, b], 1)).sum(1), torch.stack([a, c], 1).amin(1)
 rows, width = 30, 50
-def get_inputs(): return [torch.randn(rows, width) for _ in range(4)]
+def get_inputs(): return [torch.randn(rows, width) for _ in range(4)] + [torch.randn(rows, 2)]
 def get_init_inputs(): return []
 """
 READ = """

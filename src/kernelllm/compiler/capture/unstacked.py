@@ -99,7 +99,7 @@ def _behind(stack: Node, stacks: dict[Node, _Stack]) -> list[Node] | None:
                 return None
             known.add(node)
         elif node.op == "call_function" and is_elementwise(node.target) and isinstance(value, torch.Tensor) and value.dim() == rank:
-            if not all(n in known or n in beside or _fits(n, dim, rank) for n in node.all_input_nodes):
+            if not all(n in known or n in beside or _fits(n, dim, rank, count) for n in node.all_input_nodes):
                 return None
             known.add(node)
         else:
@@ -122,13 +122,13 @@ def _same_kind(node: Node) -> bool:
     return bool(before.dtype == after.dtype) and before.dtype in (torch.float32, torch.float64)
 
 
-def _fits(node: Node, dim: int, rank: int) -> bool:
-    """Whether another operand is the same for all parts."""
+def _fits(node: Node, dim: int, rank: int, count: int) -> bool:
+    """Whether another operand is the same for all parts, or has an element for each."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return True  # a size
     at = dim - (rank - value.dim())
-    return at < 0 or _is_one(node, at)
+    return at < 0 or _is_one(node, at) or bool(statically_known_true(value.shape[at] == count))
 
 
 def _take_apart(graph: GraphModule, stack: Node, stacks: dict[Node, _Stack], behind: list[Node], options: Options) -> None:
@@ -141,6 +141,8 @@ def _take_apart(graph: GraphModule, stack: Node, stacks: dict[Node, _Stack], beh
                 if given in stacks and given not in apart and stacks[given].dim == dim:
                     parts, is_new = stacks[given].parts, stacks[given].is_new
                     apart[given] = [w.call(aten.unsqueeze.default, p, dim) for p in parts] if is_new else parts
+                elif given not in apart and (at := _place(given, dim, stack)) is not None:
+                    apart[given] = [w.call(aten.slice.Tensor, given, at, i, i + 1) for i in range(count)]
             if node.target is aten._softmax.default:
                 apart[node] = _softmax(w, apart[node.args[0]])
                 continue
@@ -152,6 +154,13 @@ def _take_apart(graph: GraphModule, stack: Node, stacks: dict[Node, _Stack], beh
             keeps = len(node.args) > 2 and node.args[2]
             made = made if keeps else w.call(aten.squeeze.dim, made, dim)
         node.replace_all_uses_with(made)
+
+
+def _place(node: Node, dim: int, stack: Node) -> int | None:
+    """The dimension along which an operand has an element for each part."""
+    value = node.meta.get("val")
+    at = dim - (stack.meta["val"].dim() - value.dim()) if isinstance(value, torch.Tensor) else -1
+    return at if at >= 0 and not _is_one(node, at) else None
 
 
 def _joined(w: Editor, join: Any, parts: list[Node]) -> Node:
