@@ -269,7 +269,7 @@ def _rewrite_host(kernel: _Kernel, loop: LoopOfSteps, step: StepMethod, dims: in
     for statement in step.node.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in apart and ast.unparse(statement.value) not in finals:
             _in_slots(statement, slots)
-    count = f"{state}.numel() // row_size"
+    count = f"{state}.numel() // max(row_size, 1)"
     step.launch.func.slice = syntax_tree(f"({count},)", mode="eval").body
     for keyword in step.launch.keywords:
         if keyword.arg == "BLOCK":
