@@ -74,6 +74,7 @@ class AnswerLines:
         self._tries: Counter[int] = Counter()
         self._begun: set[str] = set()
         self._undone = 0
+        self._new_line = -1  # where the token that was not taken again began a line
         self.wanted = ""
         """The text with which the answer has to go on."""
 
@@ -87,10 +88,21 @@ class AnswerLines:
         shared = {
             token: min(len(piece), len(self.wanted))
             for token, piece in enumerate(self._pieces)
-            if piece and (piece.startswith(self.wanted) or self.wanted.startswith(piece))
+            if piece and (piece.startswith(self.wanted) or (self.wanted.startswith(piece) and not self._before_line(piece)))
         }
         longest = max(shared.values(), default=0)
         return [token for token, length in shared.items() if length == longest]
+
+    def _before_line(self, piece: str) -> bool:
+        """Whether a token has line ends alone, the last one before a line that is wanted: tokens of whole lines begin with that."""
+        return not piece.strip("\n") and self.wanted[len(piece) : len(piece) + 1] not in ("", " ", "\n")
+
+    def refuses(self, token: int, ends: bool) -> bool:
+        """Whether a token is not taken here: it was, and a line could not stand, or it goes on with a line that had ended."""
+        return token in self.refused or (self._undone <= _UNDONE and len(self._tokens) == self._new_line and not self._breaks(token, ends))
+
+    def _breaks(self, token: int, ends: bool) -> bool:
+        return ends or self._pieces[token].startswith("\n")
 
     def takes(self, token: int, ends: bool, chance: float, state: int) -> tuple[int, int] | None:
         """Look at the next token and the state of the text before it. Where a line cannot stand: (tokens that stay, the text's state
@@ -132,6 +144,7 @@ class AnswerLines:
         else:  # it is sure of all of them
             self._undone = _UNDONE + 1
             return None
+        self._new_line = place if pieces[place].startswith("\n") else -1
         self._refused.setdefault(place, {})[self._tokens[place]] = self._chances[place]
         return self._cut(place)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -94,11 +94,12 @@ class Chooser:
                 continue
             if lines and lines[row].wanted:
                 chosen[row] = token = self._wanted(logits[row], lines[row], token)
-            refused = lines[row].refused if lines else {}
-            then = REFUSED if token in refused else self.check.after(states[row], token, token in ends)
+            own = lines[row] if lines else None
+            barred = own is not None and own.refuses(token, token in ends)
+            then = REFUSED if barred else self.check.after(states[row], token, token in ends)
             if then == REFUSED:
                 drawn = probs[row].cpu(), tokens[row].cpu(), numbers[row].cpu()
-                chosen[row], chances[row], then = self._again(*drawn, states[row], ends, token, refused)
+                chosen[row], chances[row], then = self._again(*drawn, states[row], ends, token, own)
             states[row] = then
         return chosen, chances
 
@@ -119,18 +120,19 @@ class Chooser:
 
     def _again(
         self, probs: torch.Tensor, tokens: torch.Tensor, number: torch.Tensor, state: int, ends: set[int], first: int,
-        refused: Mapping[int, float],
+        lines: AnswerLines | None,
     ) -> tuple[int, float, int]:  # fmt: skip
         """(another token, its chance among those that may stand here, the state behind it)."""
         assert self.check is not None
         left = probs.clone()
-        possible = 1.0
+        possible, refused = 1.0, lines.refused if lines is not None else {}
         if refused:
             left[torch.isin(tokens, torch.tensor(list(refused)))] = 0.0
         for _ in range(self.check.tries if float(left.sum()) > 0 else 0):
             place = int(self._places(left[None], number[None]))
             token = int(tokens[place])
-            then = self.check.after(state, token, token in ends)
+            barred = lines is not None and lines.refuses(token, token in ends)
+            then = REFUSED if barred else self.check.after(state, token, token in ends)
             if then != REFUSED:
                 return token, float(probs[place]) / max(possible, 1e-6), then
             left[place] = 0.0
@@ -138,7 +140,8 @@ class Chooser:
             if float(left.sum()) <= 0:
                 break
         for token in tokens[: 4 * self.check.tries].tolist():  # nothing valid in the nucleus: the likeliest that is
-            then = REFUSED if token in refused else self.check.after(state, token, token in ends)
+            barred = lines is not None and lines.refuses(token, token in ends)
+            then = REFUSED if barred else self.check.after(state, token, token in ends)
             if then != REFUSED:
                 return token, 1 - sum(refused.values()), then
         return first, 1.0, UNCHECKED  # nothing valid is likely: the answer goes on unchecked
