@@ -18,7 +18,7 @@ from kernelllm.models.python_lines import Instead, PythonLines
 
 _KNOWN: Final = 200_000
 """Texts that are remembered."""
-_UNDONE: Final = 60
+_UNDONE: Final = 32
 """Times that an answer goes back, at most; then it goes on as it is."""
 _BEGUN: Final = 12
 """Lines and functions that are begun for an answer, at most."""

@@ -156,7 +156,7 @@ def _of_layer(name: str) -> Kind:
     if name in _HELD or not (isinstance(layer, type) and issubclass(layer, torch.nn.Module)):
         return None
     found = set(dir(layer)) | {"training"}
-    for base in layer.__mro__[:-1]:
+    for base in layer.__mro__[: layer.__mro__.index(torch.nn.Module)]:
         found |= set(getattr(base, "__annotations__", ()))
         try:
             tree = syntax_tree(inspect.getsource(base))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from kernelllm.core.text import syntax_tree
@@ -213,6 +214,7 @@ def _set_on_objects(node: ast.stmt) -> set[str]:
     return attributes | {name for name in map(registered_by, nodes) if name}
 
 
+@lru_cache(maxsize=20_000)
 def _statement(line: str) -> ast.stmt | None:
     """A line as a statement; None where it is none."""
     text = line.strip()
