@@ -75,3 +75,21 @@ def test_an_answer_does_not_end_before_its_forward_returns(text: str) -> None:
     assert went == [(len(parts), len(parts))]
     assert kept == [part for part, _ in parts]
     assert list(lines.refused.values()) == [0.7]
+
+
+def test_what_is_wanted_is_written_in_tokens_of_whole_lines() -> None:
+    lines, _, _ = answer([("a", 1.0), ("\n\n\n", 1.0), ("\n\n", 1.0), ("\ndef exp(x):", 1.0)])
+    pieces = sorted(["a", "\n\n\n", "\n\n", "\ndef exp(x):"])
+    lines.wanted = "\n\n\ndef exp("
+    assert [pieces[token] for token in lines.suitable()] == ["\n\n"]
+    lines.wanted = "\ndef exp("
+    assert [pieces[token] for token in lines.suitable()] == ["\ndef exp(x):"]
+
+
+def test_a_line_that_has_ended_stays_so_when_the_next_one_is_drawn_again() -> None:
+    lines, kept, _ = answer([(HEAD, 1.0), ("\nx = unknown", 0.5), ("\n", 1.0)], " + 1", "\ny = 1")
+    assert kept == [HEAD]
+    pieces = sorted({HEAD, "\nx = unknown", "\n", " + 1", "\ny = 1"})
+    assert lines.refuses(pieces.index(" + 1"), ends=False)
+    assert lines.refuses(pieces.index("\nx = unknown"), ends=False)
+    assert not lines.refuses(pieces.index("\ny = 1"), ends=False)
