@@ -17,14 +17,16 @@ Model()
 forward(x=torch.rand(8, 64))
 """
 END = "<end>"
-HEAD = "import torch.nn as nn"
+HEAD = "import torch.nn as nn\nimport triton"
 CLASS = "\n\n\nclass ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__()"
 
 
-def answer(steps: list[tuple[str, float]], *more: str) -> tuple[AnswerLines, list[str], list[tuple[int, int]]]:
+def answer(
+    steps: list[tuple[str, float]], *more: str, copied: tuple[str, ...] = ()
+) -> tuple[AnswerLines, list[str], list[tuple[int, int]]]:
     """What is kept of tokens with their chances, and where the answer went back."""
     pieces = sorted({*more, *(text for text, _ in steps)})
-    lines = AnswerLines(LinesBehind(), PythonLines(any_constructor=True), pieces, asked_module(PROMPT))
+    lines = AnswerLines(LinesBehind(), PythonLines(any_constructor=True), pieces, asked_module(PROMPT, copied))
     kept: list[str] = []
     went: list[tuple[int, int]] = []
     for text, chance in steps:
@@ -93,3 +95,13 @@ def test_a_line_that_has_ended_stays_so_when_the_next_one_is_drawn_again() -> No
     assert lines.refuses(pieces.index(" + 1"), ends=False)
     assert lines.refuses(pieces.index("\nx = unknown"), ends=False)
     assert not lines.refuses(pieces.index("\ny = 1"), ends=False)
+
+
+def test_an_operator_that_all_files_have_by_its_name_is_not_left_out() -> None:
+    kernel = ("\n\n\n@triton.jit\ndef steps_kernel(x):\n    return x", 1.0)
+    lines, kept, _ = answer([(HEAD, 1.0), kernel, (CLASS, 1.0)], "\ndef exp(x):", copied=("exp",))
+    assert kept == [HEAD]
+    assert lines.wanted == "\n\n\n@triton.jit\ndef exp("
+    own = ("\n\n\n@triton.jit\ndef exp(x):\n    return x", 1.0)
+    _, kept, _ = answer([(HEAD, 1.0), own, kernel, (CLASS, 1.0)], "\ndef exp(x):", copied=("exp",))
+    assert kept == [HEAD, own[0], kernel[0], CLASS]

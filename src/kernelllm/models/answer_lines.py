@@ -7,13 +7,14 @@ written as it is there.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from kernelllm.models.asked_module import AskedModule
+from kernelllm.models.asked_module import AskedModule, plain_name
 from kernelllm.models.python_lines import Instead, PythonLines
 
 _KNOWN: Final = 200_000
@@ -29,6 +30,7 @@ _SAME: Final = 3
 _SURE: Final = 0.02
 """Where all other tokens have less than this together, another one does not help."""
 _MODEL: Final = "class ModelNew"
+_FUNCTION: Final = re.compile(r"\ndef (\w+)\(")
 _GAP: Final = "\n\n\n"
 
 
@@ -55,7 +57,7 @@ class LinesBehind:
         *whole, rest = text.split("\n")
         for line in whole:
             then = found.after(line)
-            if then is None:
+            if then is None or then.missing(asked):
                 return None, rest
             found = then.following(asked)
         return found, rest
@@ -131,9 +133,9 @@ class AnswerLines:
         whole = "".join(pieces)
         starts = [0, *accumulate(map(len, pieces))]
         state, line, at = self._wrong(whole)
-        instead = state.instead(line) if line else None
+        instead = (state.instead(line) or self._missing(state, line)) if line else None
         if instead is not None and instead.text not in self._begun and len(self._begun) < _BEGUN and self._can_write(instead):
-            return self._begins(instead, whole, starts, at)
+            return self._begins(instead, line, whole, starts, at)
         self._tries[at] += 1
         margin = max(whole.rfind(_GAP, 0, at), 0)
         for begin in (at - 1, margin, 0)[min((self._tries[at] - 1) // _SAME, 2) :]:
@@ -153,17 +155,28 @@ class AnswerLines:
         state, at = self._found, len(whole) - len(self._text)
         for line in self._text.split("\n")[:-1]:
             then = state.after(line)
-            if then is None:
+            if then is None or then.missing(self._asked):
                 return state, line, at
             state, at = then.following(self._asked), at + len(line) + 1
         return state, "", len(whole)
 
-    def _begins(self, instead: Instead, whole: str, starts: Sequence[int], at: int) -> tuple[int, int]:
+    def _begins(self, instead: Instead, line: str, whole: str, starts: Sequence[int], at: int) -> tuple[int, int]:
         self._begun.add(instead.text)
-        to = whole.rfind(_GAP, 0, at) if instead.before else at
+        to = whole.rfind(f"{_GAP}@triton.jit" if line.startswith("class") else _GAP, 0, at) if instead.before else at
+        to = to if to >= 0 else whole.rfind(_GAP, 0, at)
         place = _token_at(starts, max(to - (not instead.before), 0))
         self.wanted = whole[starts[place] : max(to, 0)] + (_GAP if instead.before else "") + instead.text
         return self._cut(place)
+
+    def _missing(self, state: PythonLines, line: str) -> Instead | None:
+        """The beginning of a function that the model has to have, as far as it is known how it begins."""
+        then = state.after(line)
+        for name in sorted(then.missing(self._asked)) if then is not None else ():
+            for match in (m for piece in self._pieces if "def " in piece for m in _FUNCTION.finditer(piece)):
+                text = f"@triton.jit\ndef {match[1]}("
+                if plain_name(match[1]) == name and text not in self._begun:
+                    return Instead(text, before=True)
+        return None
 
     def _can_write(self, instead: Instead) -> bool:
         """Whether it is a line, or a function that many files have: the model knows those that are in tokens of its own."""

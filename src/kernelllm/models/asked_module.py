@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
@@ -36,10 +36,13 @@ class AskedModule:
     """How many values it returns, where it returns a tuple."""
     must_read: frozenset[str] = frozenset()
     """Arguments, and ``.name`` for attributes, without which nothing computes the same: parameters, layers that have some, numbers."""
+    must_define: frozenset[str] = frozenset()
+    """Operators that it calls and for which each file has a function of the same name, as :func:`plain_name` writes them."""
 
 
-def asked_module(prompt: str) -> AskedModule | None:
-    """The module of a prompt; None where it has another form, whose constructor is not copied either."""
+def asked_module(prompt: str, copied: Collection[str] = ()) -> AskedModule | None:
+    """The module of a prompt; None where it has another form, whose constructor is not copied either. ``copied``: operators for which
+    answers have functions of the same name."""
     start = prompt.find(_MODULE)
     if start < 0:
         return None
@@ -65,6 +68,7 @@ def asked_module(prompt: str) -> AskedModule | None:
         {name: rank for name, rank in sizes.items() if rank is not None},
         tuples.pop() if len(returned) == len(tuples) == 1 else None,
         _must_read(methods["__init__"], methods["forward"], given.get("Model", {})),
+        operators_of(methods["__init__"], methods["forward"]) & frozenset(copied),
     )  # fmt: skip
 
 
@@ -76,6 +80,27 @@ def class_named(tree: ast.Module, name: str) -> ast.ClassDef | None:
 def methods_of(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
     """The methods of a class by their names."""
     return {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+
+
+def plain_name(name: str) -> str:
+    """Names of operators, functions and layers in one way of writing: ``LeakyReLU`` and ``leaky_relu`` are the same."""
+    return name.replace("_", "").lower()
+
+
+def operators_of(constructor: ast.FunctionDef, forward: ast.FunctionDef) -> frozenset[str]:
+    """The operators and torch's layers that a forward calls, by their plain names."""
+    layers = {
+        node.targets[0].attr: ast.unparse(node.value.func)
+        for node in constructor.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Call)
+    }
+    found: set[str] = set()
+    for call in (n.func for n in ast.walk(forward) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)):
+        if isinstance(call, ast.Attribute) and ast.unparse(call.value) != "self":
+            found.add(plain_name(call.attr))
+        elif isinstance(call, ast.Attribute) and layers.get(call.attr, "").startswith("nn."):
+            found.add(plain_name(layers[call.attr].removeprefix("nn.")))
+    return frozenset(found)
 
 
 def kind_of_constant(node: ast.expr) -> Kind:

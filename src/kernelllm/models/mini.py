@@ -190,7 +190,8 @@ class Mini(HF):
         started = time.monotonic()
         seeds = [None if params.seed is None else params.seed + i for i in samples]
         ends, choose = self._end_tokens(), self._chooser(params)
-        asked = {text: asked_module(text) if self.copy_constructor else None for text in set(texts)}
+        copied = getattr(self.load()[0].config, "copied_names", None) or ()
+        asked = {text: asked_module(text, copied) if self.copy_constructor else None for text in set(texts)}
         drawn = decoding.generate(
             weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set,
             asked=[asked[text] for text in texts],

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.models.asked_module import AskedModule, Kind, kind_of_constant, registered_by
+from kernelllm.models.asked_module import AskedModule, Kind, kind_of_constant, plain_name, registered_by
 from kernelllm.models.own_calls import OwnFunction, called_name, function_of
 
 _BUILTINS: Final = frozenset(dir(builtins))
@@ -53,6 +53,13 @@ class PythonLines:
         if asked is None or not self.model or self.asked is not None:
             return self
         return replace(self, asked=asked, attributes=frozenset(asked.attributes))
+
+    def missing(self, asked: AskedModule | None) -> frozenset[str]:
+        """Behind the head of ``ModelNew``: the functions that a file for this module has and this one has not."""
+        if asked is None or not self.model or self.asked is not None:
+            return frozenset()
+        own = tuple(plain_name(f.name) for f in self.functions)
+        return frozenset(name for name in asked.must_define if not any(f.startswith(name) for f in own))
 
     def after(self, line: str) -> PythonLines | None:
         """The state behind a further logical line, None where it cannot stand."""
