@@ -105,3 +105,13 @@ def test_an_operator_that_all_files_have_by_its_name_is_not_left_out() -> None:
     own = ("\n\n\n@triton.jit\ndef exp(x):\n    return x", 1.0)
     _, kept, _ = answer([(HEAD, 1.0), own, kernel, (CLASS, 1.0)], "\ndef exp(x):", copied=("exp",))
     assert kept == [HEAD, own[0], kernel[0], CLASS]
+
+
+def test_an_answer_that_stays_wrong_does_not_go_on_for_ever() -> None:
+    sure = [(HEAD, 1.0), ("\nx = unknown", 1.0), ("\n", 1.0)]  # there is nothing else to draw
+    lines, kept, went = answer([*sure, *[("y", 1.0)] * 500])
+    assert not went
+    assert kept[:3] == [text for text, _ in sure]
+    assert not lines.lost
+    lines, _, _ = answer([*sure, *[("y", 1.0)] * 600])
+    assert lines.lost

@@ -21,6 +21,10 @@ _KNOWN: Final = 200_000
 """Texts that are remembered."""
 _UNDONE: Final = 32
 """Times that an answer goes back, at most; then it goes on as it is."""
+_DROPPED: Final = 800
+"""Tokens that an answer gives up by going back, at most."""
+_ON: Final = 512
+"""Tokens for which an answer goes on in which a line cannot stand: it is wrong, and may never end."""
 _BEGUN: Final = 12
 """Lines and functions that are begun for an answer, at most."""
 _TOKENS: Final = 6
@@ -75,7 +79,7 @@ class AnswerLines:
         self._refused: dict[int, dict[int, float]] = {}
         self._tries: Counter[int] = Counter()
         self._begun: set[str] = set()
-        self._undone = 0
+        self._undone = self._dropped = self._on = 0
         self._new_line = -1  # where the token that was not taken again began a line
         self.wanted = ""
         """The text with which the answer has to go on."""
@@ -84,6 +88,11 @@ class AnswerLines:
     def refused(self) -> dict[int, float]:
         """The tokens that are not taken here, with their chances."""
         return self._refused.get(len(self._tokens), {}) if self._undone <= _UNDONE else {}
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is to be had from going on."""
+        return self._on > _ON
 
     def suitable(self) -> list[int]:
         """The tokens that have most of what is wanted, from its beginning; they may go on behind it."""
@@ -110,6 +119,7 @@ class AnswerLines:
         """Look at the next token and the state of the text before it. Where a line cannot stand: (tokens that stay, the text's state
         behind them)."""
         if self._undone > _UNDONE:
+            self._on, self.wanted = self._on + 1, ""
             return None
         piece = "\n" if ends else self._pieces[token]
         self._tokens.append(token)
@@ -192,6 +202,9 @@ class AnswerLines:
 
     def _cut(self, place: int) -> tuple[int, int]:
         state = self._states[place]
+        self._dropped += len(self._tokens) - place
+        if self._dropped > _DROPPED:
+            self._undone = _UNDONE + 1
         del self._tokens[place:], self._states[place:], self._chances[place:]
         self._refused = {at: tokens for at, tokens in self._refused.items() if at <= place}
         self._found, self._text = self._first, ""

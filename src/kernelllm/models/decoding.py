@@ -192,7 +192,9 @@ def generate(
             else:
                 drawn.tokens.append(token)
         steps.back(back)
-        stay = [at for at, row in enumerate(live) if not rows[row].ended and len(rows[row].tokens) < most]
+        stay = [
+            at for at, row in enumerate(live) if not rows[row].ended and len(rows[row].tokens) < most and not (lines and lines[row].lost)
+        ]
         if not stay or stopped():
             break
         if len(stay) <= _SHARE[weights.device.type == "cuda"] * len(live):  # on a GPU to drop a row costs more than to carry it on
