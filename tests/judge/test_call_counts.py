@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelllm.judge.checks.call_counts import counts_its_calls
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
 
 CLASS = "class ModelNew:\n    def forward(self, x):\n        {}\n        return x\n"
 
@@ -39,3 +39,19 @@ def test_counts_that_decide(body: str, counts: bool) -> None:
 
 def test_what_is_no_python_counts_nothing() -> None:
     assert not counts_its_calls("def f(:")
+
+
+@pytest.mark.parametrize(
+    ("body", "keeps"),
+    [
+        ("self.most = int(x.max())", True),
+        ("KEPT[x.shape] = x", True),
+        ("global N\n        N = x", True),
+        ("setattr(self, 'most', x)", True),
+        ("self.seen.append(x)", True),
+        ("y, z = x.shape\n        x = y * z", False),
+    ],
+)
+def test_what_may_keep_something_from_call_to_call(body: str, keeps: bool) -> None:
+    assert keeps_something(CLASS.format(body)) is keeps
+    assert keeps_something("import functools\n@functools.lru_cache(None)\ndef plan(n):\n    return n\n")

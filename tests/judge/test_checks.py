@@ -2,7 +2,8 @@
 
 A fixture names its problem (``PROBLEM``), what it expects (``EXPECT``: ``correct``, another status, or the check whose finding
 must decide; several mean any of them) and, where it matters, its ``TRACK``. ``EXPECT_ON_A_GPU``: where that may differ.
-``BACKWARD``: its gradients are judged too. Those in ``tests/cheats/slow.txt`` try more of what others of their family try.
+``BACKWARD``: its gradients are judged too. ``WARNS``: a part of a warning that a CPU's verdict has; empty where no use may be silently
+different. Those in ``tests/cheats/slow.txt`` try more of what others of their family try.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ ROOT = Path(__file__).parent.parent / "cheats"
 FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "problems")
 CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
 SLOW = (ROOT / "slow.txt").read_text().split()
+HEADER = ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK", "BACKWARD", "WARNS")
+WARNING = ("silently_different", "inputs_as_drawn", "state_dict")
 HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
 ALL = checks.load()
 LANGUAGE = open_backend(DEFAULT_BACKEND)
@@ -52,7 +55,7 @@ def label(path: Path) -> str:
 def header(path: Path) -> dict[str, Any]:
     assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
     names = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
-    found = {name: ast.literal_eval(names[name]) for name in ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK", "BACKWARD") if name in names}
+    found = {name: ast.literal_eval(names[name]) for name in HEADER if name in names}
     wanted = {key: (found[key],) if isinstance(found[key], str) else found[key] for key in ("EXPECT", "EXPECT_ON_A_GPU") if key in found}
     return {**found, **wanted}
 
@@ -565,6 +568,9 @@ def expect(path: Path, judge_for: JudgeFor, *, on_gpu: bool = False) -> None:
     verdict = judge.judge(problem, Candidate(source=path.read_text()))
     decided_by = {f.check for f in verdict.findings if f.severity is Severity.FAIL} if verdict.status is Status.CHEATING else set()
     assert {verdict.status.value, *decided_by} & set(wanted["EXPECT"]), f"{verdict.status}: {verdict.message} {verdict.findings}"
+    warnings = [f.message for f in verdict.findings if f.severity is Severity.WARN and f.check in WARNING]
+    if (warns := wanted.get("WARNS")) is not None and not on_gpu:
+        assert any(warns in text for text in warnings) if warns else not warnings, warnings
 
 
 INLINE_ASSEMBLY = """

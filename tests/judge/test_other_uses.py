@@ -283,3 +283,32 @@ def test_lists_of_numbers_that_change_are_told(warm: Judge, own: str, limits: in
     verdict = warm.judge(asked, candidate(kernels.partition("import triton.language as tl\n")[2], forward, init=init))
     assert verdict.status is Status.CORRECT, verdict.message
     assert sum("without effect: factors" in f.message for f in verdict.findings if f.check == "limits") == limits
+
+
+@pytest.mark.parametrize(
+    ("made", "read", "told"),
+    [
+        ("torch.empty_like(x)", "w_ptr + at % size", ""),
+        ("torch.empty(x.shape, device=x.device)", "w_ptr + at % size", "another type"),
+        ("torch.empty_like(x)", "w_ptr + at", "one row for all"),
+    ],
+    ids=["none", "half", "broadcast"],
+)
+def test_models_of_half_precision_and_inputs_of_one_row(warm: Judge, made: str, read: str, told: str) -> None:
+    kernel = f"""
+@triton.jit
+def product_kernel(x_ptr, w_ptr, y_ptr, n, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, w = tl.load(x_ptr + at, at < n, other=0.0), tl.load({read}, at < n, other=0.0)
+    tl.store(y_ptr + at, x * w, at < n)
+"""
+    forward = f"""        x, w = x.contiguous(), w.contiguous()
+        y = {made}
+        product_kernel[(triton.cdiv(y.numel(), 256),)](x, w, y, y.numel(), w.numel(), BLOCK=256)
+        return y"""
+    asked = problem("x * w", "[torch.randn(9, 70), torch.randn(9, 70)]", arguments="x, w")
+    verdict = warm.judge(asked, candidate(kernel, forward, arguments="x, w"))
+    assert verdict.status is Status.CORRECT, verdict.message
+    limits = [f.message for f in verdict.findings if f.check == "limits" and ("bfloat16" in f.message or "one row" in f.message)]
+    assert bool(limits) is bool(told), limits
+    assert all(told in text for text in limits)

@@ -7,7 +7,23 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelllm.problems.broken_constraints import FRACTIONS, LARGE, LENGTHS, SENTINEL, TWICE, UNSORTED, WHERE, WIDE, sentinels, without
+from kernelllm.problems.broken_constraints import (
+    ALL,
+    BELOW_ZERO,
+    FRACTIONS,
+    LARGE,
+    LENGTHS,
+    MASKED,
+    NONE,
+    SENTINEL,
+    SKIPPING,
+    TWICE,
+    UNSORTED,
+    WHERE,
+    WIDE,
+    sentinels,
+    without,
+)
 
 SOURCE = "F.cross_entropy(x, t, ignore_index=-100) * (t != -7) * x.sum(-1)"
 DRAWS: dict[str, Callable[[], torch.Tensor]] = {
@@ -18,25 +34,40 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     LARGE: lambda: torch.randint(0, 9, (8, 32)),
     WIDE: lambda: torch.randint(0, 9, (8, 32)),
     SENTINEL: lambda: torch.randint(0, 9, (8, 32)),
+    SKIPPING: lambda: torch.randint(1, 9, (32,)).cumsum(0),
+    BELOW_ZERO: lambda: torch.randint(0, 9, (8, 32)),
+    MASKED: lambda: torch.randn(8, 24),
+    ALL: lambda: torch.rand(8, 32) < 0.5,
+    NONE: lambda: (torch.rand(8, 32) < 0.5).float(),
 }
 
 
 @pytest.mark.parametrize("kind", WHERE)
 def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
     first, second, free = DRAWS[kind](), DRAWS[kind](), torch.randn(8, 32)
-    made = without([first, free], [second, torch.randn(8, 32)], kind, 3, SOURCE)
+    free = free.triu() if kind == MASKED else free
+    made = without([first, free], [second, free + 1], kind, 3, SOURCE)
     assert made is not None
     assert not torch.equal(made[0], first)
     assert made[0].dtype is first.dtype
     assert torch.equal(made[1], free)
     assert without([first], [first], kind, 3, SOURCE) is None  # what never varies is none of this
-    assert without([free], [torch.randn(8, 32)], kind, 3, SOURCE) is None
+    assert without([free], [free + 1], kind, 3, SOURCE) is None
 
 
 def test_masks_signs_and_offsets_stay() -> None:
     offsets, mask = torch.arange(32), torch.randint(0, 2, (8, 32)).float()
-    for kind in WHERE:
+    for kind in set(WHERE) - {SKIPPING, ALL, NONE}:
         assert without([offsets, mask], [offsets + 1, 1 - mask], kind, 3, SOURCE) is None
+
+
+def test_offsets_that_skip_some_cover_the_same() -> None:
+    offsets = torch.arange(0, 128, 4)
+    (made,) = without([offsets], [offsets + 1], SKIPPING, 3, SOURCE) or [offsets]
+    assert made[0] == 0
+    assert made[-1] == offsets[-1]
+    assert bool((made.diff() == 0).any())
+    assert bool((made.diff() >= 0).all())
 
 
 def test_numbers_with_a_meaning_are_those_compared_with_or_ignored() -> None:

@@ -150,3 +150,12 @@ def test_of_whole_numbers_a_few_change_places_within_their_rows() -> None:
     assert torch.equal(made[1], offsets)
     assert torch.equal(made[0].sort(-1).values, indices.sort(-1).values)
     assert 0 < int((made[0] != indices).sum()) <= 4 * 3
+
+
+def test_parts_of_long_rows_are_several_times_as_large_as_others() -> None:
+    long, short = torch.ones(4, 4096) - 0.5, torch.ones(4, 8) - 0.5
+    made = variant([long, short], "uneven", 1)
+    assert made is not None
+    assert len(made[0].unique()) > 2
+    assert bool((made[0] == made[0][:1]).all())
+    assert torch.equal(made[1], short)

@@ -9,7 +9,7 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
-from kernelllm.judge.checks.call_counts import counts_its_calls
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
 from kernelllm.judge.checks.compared_sizes import compared_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
@@ -27,7 +27,7 @@ from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.gradient_uses import try_gradient_uses
-from kernelllm.judge.trials.more_dimensions import try_more_dimensions
+from kernelllm.judge.trials.more_dimensions import try_broadcast, try_more_dimensions
 from kernelllm.judge.trials.other_attributes import try_attributes
 from kernelllm.judge.trials.other_calls import try_other_calls
 from kernelllm.judge.trials.other_uses import try_other_uses
@@ -220,8 +220,9 @@ class Evaluation:
                 try_in_proportion(worker, reference, seed)
                 trials.findings += try_denormal(worker, reference, seed)
                 trials.findings += try_attributes(worker, reference, seed)
-                trials.findings += try_other_calls(worker, references, seed)
+                trials.findings += try_other_calls(worker, references, seed, keeps=keeps_something(self._candidate.source))
                 trials.findings += try_more_dimensions(worker, reference, seed)
+                trials.findings += try_broadcast(worker, reference, seed)
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Configurations that had no turn in the trials; some programs at the original size, or a large one."""

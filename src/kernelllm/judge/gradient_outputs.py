@@ -25,8 +25,14 @@ OUTPUT, GRADIENT = "output", "grad of "
 IN_TURN, TWICE = "in turn", "twice"
 """Other orders: the inputs are those of two calls, whose forwards both come before their backwards, and two results are given; or the
 backward runs twice, and the second one counts."""
-INPUTS_CHANGE, PARAMETERS_CHANGE = "inputs change", "parameters change"
+INPUTS_CHANGE, PARAMETERS_CHANGE, OUTPUTS_CHANGE = "inputs change", "parameters change", "outputs change"
 """Or these change in place between forward and backward."""
+ALONE = "alone "
+"""With a number behind it: a gradient comes in for that output alone, as where a loss is made of one of several."""
+SECOND = "second"
+"""Gradients of gradients, as a penalty on gradients needs them; zeros where there are none."""
+_LAYOUTS = 3
+"""Incoming gradients are contiguous, parts of longer rows as behind ``torch.cat``, and transposed in turn."""
 _SEED = 20_011
 
 
@@ -68,12 +74,18 @@ class Differentiated:
         self.between: Callable[[], None] = _nothing
         """Called after the forward and before the backward."""
         self.layouts = False
-        """Whether every other call gets incoming gradients that are not contiguous."""
+        """Whether two of three calls get incoming gradients that are not contiguous."""
         self.frozen: tuple[str, ...] = ()
         """Inputs and parameters that need no gradients."""
         self.order = ""
         """Of forwards and backwards: :data:`IN_TURN`, :data:`TWICE`, or one after the other, where something may change in between."""
+        self.repeats = False
+        """Whether a call is the one before once more: incoming gradients lie in memory as they did."""
         self._calls = 0
+
+    def asked(self, frozen: tuple[str, ...], order: str, *, repeats: bool) -> None:
+        """How the next call is made, with incoming gradients in several layouts."""
+        self.layouts, self.frozen, self.order, self.repeats = True, frozen, order, repeats
 
     def __call__(self, *inputs: Any) -> Any:
         """The output under :data:`OUTPUT`, and each gradient under its name; None for one that autograd does not know."""
@@ -111,13 +123,15 @@ class Differentiated:
     def _result(self, graph: _Graph) -> dict[str, Any]:
         """What a call gives, by its backward."""
         sources, known = graph.sources, graph.known
-        changing = {INPUTS_CHANGE: sources, PARAMETERS_CHANGE: known}.get(self.order, {})
+        made = {str(number): t for number, t in enumerate(graph.tensors) if t.is_floating_point()}
+        changing = {INPUTS_CHANGE: sources, PARAMETERS_CHANGE: known, OUTPUTS_CHANGE: made}.get(self.order, {})
         with torch.no_grad():
             for tensor in {id(t): t for t in changing.values()}.values():
                 tensor.add_(1.0)
+        asked = [*sources.values(), *known.values()]
         if self.order == TWICE:
-            self._gradients(graph.tensors, [*sources.values(), *known.values()], retain=True)
-        found = self._gradients(graph.tensors, [*sources.values(), *known.values()])
+            self._gradients(graph.tensors, asked, retain=True)
+        found = self._second(graph.tensors, asked) if self.order == SECOND else self._gradients(graph.tensors, asked)
         gradients = dict(zip([*sources, *known], found, strict=True))
         detached = [plain.detach(t) for t in graph.tensors]
         names = [*sources, *self._of.parameters]
@@ -128,18 +142,33 @@ class Differentiated:
         return names[position] if position < len(names) else f"input {position}"
 
     def _gradients(self, outputs: list[torch.Tensor], sources: list[torch.Tensor], retain: bool = False) -> list[torch.Tensor | None]:
-        self._calls += 1
-        pairs = [(t, self._incoming_gradient(i, t)) for i, t in enumerate(outputs) if t.requires_grad]
+        self._calls += not self.repeats
+        alone = int(self.order.removeprefix(ALONE)) if self.order.startswith(ALONE) else None
+        pairs = [(t, self._incoming_gradient(i, t)) for i, t in enumerate(outputs) if t.requires_grad and alone in (None, i)]
         if not pairs or not sources:
             return [None] * len(sources)
         return list(torch.autograd.grad([t for t, _ in pairs], sources, [g for _, g in pairs], retain_graph=retain, allow_unused=True))
+
+    def _second(self, outputs: list[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """Of a loss that is no linear function of the outputs, so that their gradients have gradients."""
+        with torch.enable_grad():
+            losses = [(self._incoming_gradient(i, t) * t.square()).sum() for i, t in enumerate(outputs) if t.requires_grad]
+            first = torch.autograd.grad(sum(losses), sources, create_graph=True, allow_unused=True)  # type: ignore[arg-type]
+            of = [(self._incoming_gradient(len(outputs) + i, g) * g).sum() for i, g in enumerate(first) if g is not None]
+            for tensor in sources:
+                tensor.grad = None
+            torch.autograd.backward(sum(of))  # type: ignore[arg-type]  # raises where a gradient is said to have none; ``grad`` does not
+        found = [torch.zeros_like(t) if t.grad is None else t.grad.detach() for t in sources]
+        for tensor in sources:
+            tensor.grad = None
+        return [*found]
 
     def _incoming_gradient(self, number: int, output: torch.Tensor) -> torch.Tensor:
         """Random numbers of which every type of at least eight significant bits holds the same ones."""
         if _fake(output):
             return torch.ones_like(output, memory_format=torch.contiguous_format)
-        swapped = self.layouts and output.dim() > 1 and self._calls % 2 == 0
-        key = (number, output.shape, output.dtype, output.device, swapped)
+        layout = self._calls % _LAYOUTS if self.layouts and output.dim() > 1 else 1
+        key = (number, output.shape, output.dtype, output.device, layout)
         if key not in self._incoming:
             with plain.no_hooks(), torch.no_grad():
                 generator = torch.Generator(output.device).manual_seed(_SEED + number)
@@ -147,7 +176,8 @@ class Differentiated:
                 drawn = torch.randn(output.shape, dtype=kind, device=output.device, generator=generator)
                 drawn = drawn if output.is_complex() else drawn.to(torch.bfloat16)
                 drawn = drawn.to(output.dtype)
-                self._incoming[key] = drawn.mT.contiguous().mT if swapped else drawn
+                wider = torch.cat([drawn, drawn], -1)[..., : drawn.shape[-1]] if layout > 1 else drawn
+                self._incoming[key] = wider if layout else drawn.mT.contiguous().mT
         return self._incoming[key]
 
 

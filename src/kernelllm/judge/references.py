@@ -14,6 +14,7 @@ from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
 from kernelllm.judge.trials.failed_runs import failures_logged
+from kernelllm.judge.trials.input_distribution import UNEVEN
 from kernelllm.judge.trials.reference import Reference, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepared
 from kernelllm.judge.trials.schedule import INIT_SEED
@@ -82,7 +83,7 @@ class References:
         if any(described.inputs == reference.sizes.inputs for reference in tried):
             return None
         with own_generators(), failures_logged("No large size could be tried", ProblemError):
-            return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED)
+            return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED, UNEVEN)
         return None
 
     @contextlib.contextmanager

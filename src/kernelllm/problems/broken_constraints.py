@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.problems.inputs import holds_labels, in_order, of_length_one
+from kernelllm.problems.inputs import free, holds_labels, in_order, of_length_one
 from kernelllm.problems.nested import mapped, tensors
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     _Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor | None]
 
 UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, WIDE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "wide", "sentinel"
+SKIPPING, BELOW_ZERO, ALL, NONE, MASKED = "skipping", "below zero", "all", "none", "masked"
 WHERE = {
     UNSORTED: "where rows are not sorted",
     LENGTHS: "where rows are not of length one",
@@ -27,13 +28,18 @@ WHERE = {
     TWICE: "where whole numbers come twice in a row",
     LARGE: "where whole numbers are up to a million",
     WIDE: "where whole numbers of 64 bits need more than 32",
+    SKIPPING: "where whole numbers in order skip some or come again (empty segments, groups that nothing is of)",
+    BELOW_ZERO: "where whole numbers are below zero (division and remainder round down there)",
+    ALL: "where masks are True throughout",
+    NONE: "where masks are False throughout",
+    MASKED: "where numbers are minus infinity, as masked scores are, the first ones of some rows among them",
     SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
 }
 """Each kind, as a reader is told of it."""
 _MILLION, _BEYOND = 2**20, 2**40
 _FEW = 3
 """Of so many different numbers or more, which are whole, it is no mask and no sign."""
-_SHARE = 1 / 4
+_SHARE, _HALF = 1 / 4, 1 / 2
 _MEANING = ("ignore", "pad")
 """Parts of the names of arguments that give a whole number a meaning of its own."""
 
@@ -110,6 +116,48 @@ def _twice(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     return x[..., torch.randint(x.shape[-1], (x.shape[-1],), generator=draw).to(x.device)]
 
 
+def _skipping(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    """About half of the numbers of rows in order become the next lower one of the others. Lowest and highest stay: offsets cover all."""
+    import torch
+
+    if not _whole(x) or x.dim() == 0 or not in_order(x):
+        return None
+    numbers = x.unique()
+    stay = (torch.rand(len(numbers), generator=draw) < _HALF).to(x.device)
+    stay[0] = stay[-1] = True
+    if len(numbers) <= _FEW or bool(stay.all()):
+        return None
+    left = numbers[stay]
+    made: torch.Tensor = left[torch.searchsorted(left, x.contiguous(), right=True) - 1]
+    return made
+
+
+def _below_zero(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    if not _whole(x) or not x.dtype.is_signed or (x.dim() and in_order(x)) or bool((x < 0).any()):
+        return None
+    made: torch.Tensor = x - x.amax() // 2 - 1
+    return made
+
+
+def _masked(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not x.is_floating_point() or x.element_size() < 2 or not x.dim() or x.shape[-1] <= _FEW or holds_labels(x) or not free(x):
+        return None
+    length = x.shape[-1]
+    first = torch.randint(0, length // 2, (*x.shape[:-1], 1), generator=draw)
+    hidden = (torch.rand(x.shape, generator=draw) < _SHARE) | (torch.arange(length) < first)
+    hidden[..., -1] = False
+    return torch.where(hidden.to(x.device), -torch.inf, x)
+
+
+def _uniform(x: torch.Tensor, draw: torch.Generator, value: bool) -> torch.Tensor | None:
+    import torch
+
+    both = x.dtype is torch.bool or (x.is_floating_point() and x.element_size() > 1 and bool(((x == 0) | (x == 1)).all()))
+    return torch.full_like(x, value) if both and bool((x != x.flatten()[0]).any()) else None
+
+
 def _large(x: torch.Tensor, draw: torch.Generator, least: int = 4, most: int = _MILLION) -> torch.Tensor | None:
     import torch
 
@@ -136,5 +184,6 @@ def _whole(x: torch.Tensor) -> bool:
 
 _CHANGES: dict[str, _Change] = {
     UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
-    WIDE: partial(_large, least=8, most=_BEYOND),
+    WIDE: partial(_large, least=8, most=_BEYOND), SKIPPING: _skipping, BELOW_ZERO: _below_zero,
+    ALL: partial(_uniform, value=True), NONE: partial(_uniform, value=False), MASKED: _masked,
 }  # fmt: skip

@@ -26,6 +26,8 @@ STEPS = 16
 HEAVY = (3.0, 6.0)
 """Powers of ten between which values of the kind ``heavy`` lie; :data:`HEAVY_HALF` in float16, which ends at 65504."""
 HEAVY_HALF = (3.0, 4.0)
+LONG = 64
+"""Elements of a dimension from which on its parts have sizes of their own under the kind ``uneven``."""
 FAR = 512.0
 """Mean of values of the kind ``far``, whose variance is 1."""
 _SAMPLE = 2**14
@@ -48,7 +50,8 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     changes only a few elements, within their range, ``nan`` and ``infinite``, which put such values in a few places, and ``heavy``: a
     thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone. It leaves out ``steps``,
     few different values that are quarters, zero of either sign among them, ``blank``, where all at one index of each dimension is zero,
-    and ``far`` (normal around :data:`FAR`), for which half precision is too coarse.
+    ``far`` (normal around :data:`FAR`), for which half precision is too coarse, and ``uneven``, the problem's own values of which parts of
+    long rows and columns are several times as large as others.
     Complex numbers change by their real and imaginary parts, under the first kinds, ``touched`` and ``heavy``.
     Integer and boolean tensors (but for ``touched``, which turns a few around within their rows), tensors of one element, non-tensors,
     and floating-point tensors that hold labels (different whole numbers only) stay as drawn: indices stay in range.
@@ -161,6 +164,8 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
         places = torch.randint(x.numel(), (max(x.numel() // TOUCHED, 1),), generator=draw, device=x.device)
         flat[places] = low + high - flat[places]
         return flat.view(x.shape)
+    if kind == "uneven":
+        return _uneven(x, draw)
     out = torch.empty_like(x)
     if kind == "heavy":
         return _heavy(x, draw)
@@ -194,6 +199,19 @@ def _blank(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
         if size > 2 and x.dim() > 1:
             made.select(dim, int(torch.randint(size, (), generator=draw, device=x.device))).zero_()
     return made
+
+
+def _uneven(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """Runs along each long dimension have a factor each: a share of them does not tell what the whole is."""
+    import torch
+
+    made = x
+    for dim, size in enumerate(x.shape):
+        if size >= LONG:
+            powers = torch.randint(-2, 2, (min(size // 8, LONG),), generator=draw, device=x.device)
+            factors = (2.0**powers).repeat_interleave(-(-size // len(powers)))[:size].to(x.dtype)
+            made = made * factors.view([size if d == dim else 1 for d in range(x.dim())])
+    return x.clone() if made is x else made
 
 
 def _heavy(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

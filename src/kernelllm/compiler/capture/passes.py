@@ -27,6 +27,7 @@ from kernelllm.compiler.capture import (
     plain_rules,
     quantized_weights,
     staged_reductions,
+    unstacked,
     values_alone,
 )
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
@@ -46,6 +47,7 @@ def run(graph: GraphModule, options: Options) -> None:
     """
     drop_copies(graph)
     one_hot.rewrite(graph, options)
+    unstacked.rewrite(graph, options)
     if not options.backward:
         values_alone.rewrite(graph, options)
         mish.rewrite(graph, options)

@@ -42,6 +42,9 @@ class InferenceOnly(torch.autograd.Function):
         raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; write it with --backward")
 '''
 
+_FEW_MODES = 4
+"""Layers whose own mode is looked at in every call; of more, the model's alone."""
+
 
 class Guards:
     """The checks of one file."""
@@ -111,9 +114,13 @@ class Guards:
             return []
         path, training = ("", modes[""]) if "" in modes else next(iter(modes.items()))
         root = not path or set(modes.values()) == {self.captured.training}
-        owner = "self" if root else f"self.{indexed(path)}"
+        states = [s.name for s in self.captured.graph_inputs if s.kind in ("parameter", "buffer")]
+        own = path and root and len(modes) <= _FEW_MODES and all(any(s.startswith(f"{p}.") for s in states) for p in modes)
+        paths = list(modes) if own else ["" if root else path]  # a norm may be frozen in a model that trains
+        owners = [f"self.{indexed(p)}.training" if p else "self.training" for p in paths]
         call = "train()" if training else "eval()"
-        text = f"if {'not ' if training else ''}{owner}.training:"
+        joined = (" and " if training else " or ").join(owners)
+        text = f"if not {joined}:" if training and len(owners) == 1 else f"if not ({joined}):" if training else f"if {joined}:"
         return [text, f'    raise RuntimeError("The kernels compute what the module does after {call}")']
 
     def _plain(self) -> list[str]:

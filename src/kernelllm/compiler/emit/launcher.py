@@ -12,16 +12,17 @@ from kernelllm.core.text import syntax_tree
 STRAIGHT = "straight"
 TEXT_STRAIGHT = '''
 def straight(run, handles, given):
-    """A launch of what Triton compiled, with other tensors: the driver gets their addresses, which it need not look up."""
-    import copy
-
+    """A launch of what Triton compiled, with other tensors: the driver gets their addresses and looks none up."""
     if type(run).__name__ != "CudaLauncher" or run.global_scratch_size or getattr(run, "profile_scratch_size", 0):
         return lambda extents, stream, addresses, tensors, rest: run(
             *extents, stream, *handles, None, None, None, *tensors, *rest
         )
-    order, noted, launch, count = [], copy.copy(run), run.launch, sum(hasattr(one, "data_ptr") for one in given)
-    noted.launch = lambda *arguments: order.extend(arguments)  # what this version of Triton hands to the driver
-    noted(0, 0, 0, 0, *handles, None, None, None, *given)
+    order, launch, count = [], run.launch, sum(hasattr(one, "data_ptr") for one in given)
+    run.launch = lambda *arguments: order.extend(arguments)  # what this version of Triton hands to the driver
+    try:
+        run(0, 0, 0, 0, *handles, None, None, None, *given)
+    finally:
+        run.launch = launch
     if isinstance(order[-1], tuple):
         before = order[4:-1]
         return lambda extents, stream, addresses, tensors, rest: launch(
@@ -98,8 +99,8 @@ class AlikeLauncher:
             addresses = []
             for dtype, tensor in zip(dtypes, arguments):
                 address = tensor.data_ptr()
-                if address & 15 or tensor.dtype is not dtype or tensor.get_device() != device:  # Triton compiles for that
-                    break
+                if address & 15 or tensor.dtype is not dtype or tensor.get_device() != device:
+                    break  # Triton compiles for that
                 addresses.append(address)
             else:
                 run(extents, stream(device), addresses, arguments, rest)

@@ -38,7 +38,7 @@ class Unfit(Exception):
 
 
 @dataclass
-class _Loop:
+class LoopOfSteps:
     """The loop of a forward and its one call of the step."""
 
     node: Any
@@ -50,7 +50,7 @@ class _Loop:
 
 
 @dataclass
-class _Step:
+class StepMethod:
     """The method that launches the kernel once."""
 
     node: Any
@@ -72,17 +72,17 @@ def with_loop_inside(source: str) -> str:
     try:
         model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
         methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
-        loop, step = _loop(methods["forward"]), _step(methods[STEP])
+        loop, step = loop_of(methods["forward"]), step_of(methods[STEP])
         name = step.launch.func.value.id
         kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
         uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
         if len(kernels) != 1 or uses != 1 or len(kernels[0].decorator_list) != 1:
             raise Unfit
         old = [span(n) for n in (kernels[0], methods[STEP], methods["forward"])]
-        _relate(loop, step)
+        relate(loop, step)
         _rewrite_kernel(kernels[0], step)
-        _rewrite_step(step)
-        _rewrite_forward(methods["forward"], loop, step)
+        rewrite_step(step)
+        rewrite_forward(methods["forward"], loop, step)
     except (Unfit, StopIteration, KeyError, AttributeError):  # AttributeError: a node is not of the kind that it must be
         return source
     lines = source.splitlines()
@@ -101,7 +101,7 @@ def need(condition: object) -> None:
         raise Unfit
 
 
-def _loop(forward: Any) -> _Loop:
+def loop_of(forward: Any) -> LoopOfSteps:
     loops = [n for n in ast.walk(forward) if isinstance(n, ast.For | ast.While)]
     need(len(loops) == 1 and loops[0] in forward.body)
     loop: Any = loops[0]
@@ -118,10 +118,21 @@ def _loop(forward: Any) -> _Loop:
         need(call.func.attr == "append" and call.args[0].id in targets and call.args[0].id not in lists)
         lists[call.args[0].id] = call.func.value.id
     need(not first.value.keywords)
-    return _Loop(loop, loop.iter.args[0], first.value, targets, lists)
+    return LoopOfSteps(loop, loop.iter.args[0], first.value, targets, lists)
 
 
-def _step(node: Any) -> _Step:
+def _named_result(node: Any) -> None:
+    """Name the one result of a step that is marked where it is returned: ``return (Mark.apply((out,), x)[0] if asked() else out,)``."""
+    value: Any = node.body[-1].value
+    if len(getattr(value, "elts", ())) == 1 and isinstance(value.elts[0], ast.IfExp) and isinstance(value.elts[0].body, ast.Subscript):
+        (found,) = value.elts
+        name, call = ast.unparse(found.orelse), ast.unparse(found.body.value)
+        marked = f"if {ast.unparse(found.test)}:\n    ({name},) = {call}\nreturn ({name},)"
+        node.body[-1:] = syntax_tree(marked).body
+
+
+def step_of(node: Any) -> StepMethod:
+    _named_result(node)
     launches = [s.value for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
                 and isinstance(s.value.func, ast.Subscript)]  # fmt: skip
     need(len(launches) == 1 and isinstance(node.body[-1], ast.Return))
@@ -129,7 +140,7 @@ def _step(node: Any) -> _Step:
     need(all((f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "")) in _AROUND for f in calls))
     value: Any = node.body[-1].value
     results = [n.id for n in getattr(value, "elts", [value])]
-    step = _Step(node, launches[0], [a.arg for a in node.args.args[1:]], results)
+    step = StepMethod(node, launches[0], [a.arg for a in node.args.args[1:]], results)
     for statement in (s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in results):
         made: Any = statement.value
         if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("view", *_TURNS):
@@ -137,7 +148,7 @@ def _step(node: Any) -> _Step:
     return step
 
 
-def _relate(loop: _Loop, step: _Step) -> None:
+def relate(loop: LoopOfSteps, step: StepMethod) -> None:
     """Find out what is carried, what is sliced, and which results are kept step by step."""
     need(len(loop.targets) == len(step.results) and len(loop.call.args) == len(step.parameters))
     index = loop.node.target.id
@@ -163,7 +174,7 @@ def _slice_dim(given: Any, index: str) -> int:
     return sum(ast.unparse(item) != "None" for item in items[: at[0]])
 
 
-def _rewrite_kernel(kernel: Any, step: _Step) -> None:
+def _rewrite_kernel(kernel: Any, step: StepMethod) -> None:
     names = [a.arg for a in kernel.args.args]
     given = {name: ast.unparse(value) for name, value in zip(names, step.launch.args, strict=False)}
     moving = {n: v for n, v in given.items() if v in step.sliced | step.listed}
@@ -217,7 +228,7 @@ def _rewrite_kernel(kernel: Any, step: _Step) -> None:
     kernel.body = [*document, *before, loop, *after]
 
 
-def _turns(step: _Step, old: dict[str, str], results: dict[str, str], held: dict[str, tuple[str, str]], stored: dict[str, Any]
+def _turns(step: StepMethod, old: dict[str, str], results: dict[str, str], held: dict[str, tuple[str, str]], stored: dict[str, Any]
            ) -> tuple[list[Any], dict[str, str]]:  # fmt: skip
     """The statements that hand over to the next step, and the variable of each final result by its pointer."""
     makes, takes, finals = [], [], {}
@@ -251,7 +262,7 @@ def _store(statement: Any) -> tuple[Any, str, str]:
     return call, pointer, place_of(call, pointer)
 
 
-def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
+def _add_arguments(kernel: Any, step: StepMethod, moving: dict[str, str]) -> None:
     """The number of steps and how far each pointer goes in one, before the first compile-time argument; fewer elements a program."""
     arguments = kernel.args.args
     need(not kernel.args.defaults and len(step.launch.args) <= len(arguments))
@@ -276,7 +287,7 @@ def _add_arguments(kernel: Any, step: _Step, moving: dict[str, str]) -> None:
                     other.value = ast.Constant(1)
 
 
-def _rewrite_step(step: _Step) -> None:
+def rewrite_step(step: StepMethod) -> None:
     """Sliced parameters and listed results have the steps in front."""
     step.node.args.args.insert(1, ast.arg("steps"))
     for statement in step.node.body:
@@ -327,7 +338,7 @@ def _allocated(value: Any, listed: bool, sliced: set[str]) -> Any:
     return value
 
 
-def _rewrite_forward(forward: Any, loop: _Loop, step: _Step) -> None:
+def rewrite_forward(forward: Any, loop: LoopOfSteps, step: StepMethod) -> None:
     index = loop.node.target.id
     for position, given in enumerate(loop.call.args):
         if step.parameters[position] in step.sliced:

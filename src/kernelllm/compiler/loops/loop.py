@@ -43,6 +43,7 @@ from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
 from kernelllm.compiler.loops.merged_files import ensured, merged, renamed
 from kernelllm.compiler.loops.module_numbers import with_numbers_written_out
+from kernelllm.compiler.loops.rows_inside import ROWS, with_rows_inside
 from kernelllm.compiler.loops.unrolled_layers import layers_of
 from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
@@ -108,6 +109,12 @@ class LoopStep:
                  if given.index in {position for position, _ in self.carried}}  # fmt: skip
         return [self.inputs[position] for position, rank in ranks.items() if rank >= 3 and rank == max(ranks.values())]
 
+    def shapes(self, captured: Captured) -> dict[str, list[int]]:
+        """The sizes of what goes from one step to the next, at the problem's own."""
+        placeholders = captured.graph.graph.find_nodes(op="placeholder")
+        nodes = {given.index: node for given, node in zip(captured.graph_inputs, placeholders, strict=True)}
+        return {self.inputs[position]: _lengths(nodes[position].meta["val"]) for position, _ in self.carried if position in nodes}
+
     def check(self, captured: Captured) -> None:
         """Raise CaptureError where what one step hands to the next is of another shape or dtype than what it was given.
 
@@ -134,8 +141,10 @@ class LoopStep:
         if wider or alike:
             raise CarryChanges(Carry(wider, alike))
 
-    def whole_file(self, step: str, outside: Mapping[str, str], *, strict: bool) -> str:
+    def whole_file(self, step: str, outside: Mapping[str, str], *, strict: bool, shapes: Mapping[str, list[int]]) -> str:
         """The file for the whole problem, from those for one step and for what is ``outside`` of the loop; other methods stay.
+
+        ``shapes``: of what goes from one step to the next.
 
         Raises CaptureError where one of those cannot stay: it needs modules of the problem's own, or leaves work to torch and
         that is not wanted (``strict``).
@@ -153,8 +162,11 @@ class LoopStep:
         joined = with_loop_inside(with_one_kernel(whole))
         found = joined if INSIDE in joined else with_loop_inside(whole)
         found = found if INSIDE in found else with_loop_inside(with_groups(whole))
-        found = found if INSIDE in found else whole
-        return found if INSIDE in found else launched_again(checked_once(with_contiguous_steps(found)))
+        for text in () if INSIDE in found else (with_one_kernel(whole), whole):
+            found = found if ROWS in found else with_rows_inside(text, shapes)
+        if INSIDE in found or ROWS in found:
+            return found
+        return launched_again(checked_once(with_contiguous_steps(whole)))
 
 
 @dataclass(frozen=True)

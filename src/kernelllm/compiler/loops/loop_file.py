@@ -68,10 +68,12 @@ class _File:
     def _joined(self, loop: LoopStep, turned: Collection[str] = (), carry: Carry | None = None) -> tuple[str, list[str]]:
         """The file, and the matrices that go from step to step."""
         matrices: list[str] = []
+        shapes: dict[str, list[int]] = {}
 
         def look(captured: Captured) -> None:
             loop.check(captured)
             matrices.extend(loop.matrices(captured))
+            shapes.update(loop.shapes(captured))
 
         try:
             step = self.part(loop.problem, look)
@@ -86,7 +88,7 @@ class _File:
                 outside[name] = self._further(part) or self.part(part, None)
             except Exception as error:  # noqa: BLE001 - torch may do it
                 log.info("%s: %s could not be compiled: %s", self.problem.name, name, error)
-        return loop.whole_file(step, outside, strict=self.strict), matrices
+        return loop.whole_file(step, outside, strict=self.strict, shapes=shapes), matrices
 
     def _further(self, part: Problem) -> str:
         """The file for what comes behind the loop, where that is a loop again; empty where it is none that can be taken apart."""

@@ -36,6 +36,32 @@ def counts_its_calls(source: str) -> bool:
     return any(read[name] > inside[name] for name, _ in changed)
 
 
+def keeps_something(source: str) -> bool:
+    """Whether anything may be kept from one call to the next: a function other than a constructor writes to an attribute, an element or
+    a name outside of it, or its results are kept. True in doubt."""
+    try:
+        tree = syntax_tree(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
+    return any(_keeps(node) for function in functions for node in ast.walk(function))
+
+
+def _keeps(node: ast.AST) -> bool:
+    match node:
+        case ast.FunctionDef(decorator_list=decorators):
+            return any("cache" in ast.unparse(decorator) for decorator in decorators)
+        case ast.Assign(targets=targets):
+            return any(isinstance(part, ast.Attribute | ast.Subscript) for target in targets for part in ast.walk(target))
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            return isinstance(target, ast.Attribute | ast.Subscript)
+        case ast.Call(func=ast.Name(id=name)):
+            return name in ("setattr", "vars")
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in _CHANGES or name in ("__setattr__", "register_buffer")
+    return isinstance(node, ast.Global | ast.Nonlocal)
+
+
 def _changed(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST]]:
     """Names that outlive the function and are changed in it, each with the node that does so."""
     outer = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernelllm.core.types import Status
-from kernelllm.judge.gradient_outputs import GRADIENT, IN_TURN, INPUTS_CHANGE, OUTPUT, PARAMETERS_CHANGE, TWICE
+from kernelllm.judge.gradient_outputs import (
+    ALONE,
+    GRADIENT,
+    IN_TURN,
+    INPUTS_CHANGE,
+    OUTPUT,
+    OUTPUTS_CHANGE,
+    PARAMETERS_CHANGE,
+    SECOND,
+    TWICE,
+)
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.other_layouts import wrong_layout
 from kernelllm.judge.trials.other_uses import NAME, OtherUses, decide, restore
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong
+from kernelllm.judge.trials.same_computation import finite
+from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
-_CHANGES = {INPUTS_CHANGE: "an input changes", PARAMETERS_CHANGE: "a parameter changes"}
+_CHANGES = {INPUTS_CHANGE: "an input changes", PARAMETERS_CHANGE: "a parameter changes", OUTPUTS_CHANGE: "an output changes"}
 _MOST = 3
 """Tensors that have their gradients asked for each by itself."""
 
@@ -37,6 +51,13 @@ def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int
     _try_in_turn(uses, process, reference, state, seed)
     restore(process, reference, state)
     _try_twice(uses, process, reference, state, inputs, seed, whole)
+    restore(process, reference, state)
+    uses.warnings += wrong_layout(process, inputs, seed, whole, partial(restore, process, reference, state), " or a gradient")
+    _try_second(uses, process, reference, inputs, seed)
+    for number, output in enumerate(outputs := list(nested.tensors(whole[OUTPUT]))[:_MOST]):
+        if len(outputs) > 1 and output.is_floating_point():
+            restore(process, reference, state)
+            _try_alone(uses, process, reference, inputs, seed, number)
     for order, what in _CHANGES.items():
         restore(process, reference, state)
         _try_changed(uses, process, reference, inputs, seed, whole, order, what)
@@ -116,6 +137,44 @@ def _try_twice(
         return
     if is_wrong(made, whole):
         uses.warnings.append(f"Gradients are other ones {what}: the backward overwrites what it needs, and nothing is said.")
+
+
+def _try_second(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+    """Tell where gradients of gradients are others than the reference's, without a word."""
+    expected = _of_reference(reference, inputs, seed, SECOND)
+    if expected is None or not finite(expected):
+        return
+    try:
+        made = process.run(inputs, seed, backward=SECOND).value
+    except CandidateFailure:  # as nothing that a kernel stores has a gradient of its own
+        return
+    if is_wrong(_gradients(made), _gradients(expected)):
+        text = "Gradients of gradients (create_graph=True) are silently wrong: torch follows a part of the backward alone."
+        uses.warnings.append(f"{text} Mark it as torch.autograd.function.once_differentiable.")
+
+
+def _try_alone(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, number: int
+) -> None:
+    """A loss of one of several outputs. Raises CandidateFailure where its gradients are wrong."""
+    expected = _of_reference(reference, inputs, seed, f"{ALONE}{number}")
+    if expected is None:
+        return
+    what = f"where a loss is made of output {number + 1} alone"
+    try:
+        made = process.run(inputs, seed, backward=f"{ALONE}{number}").value
+    except CandidateFailure as failure:
+        uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
+        return
+    if any(_lost(mine, theirs) for mine, theirs in zip(_gradients(made), _gradients(expected), strict=True)):
+        raise CandidateFailure(Status.INCORRECT, f"Gradients are wrong {what}, and nothing is said.", check=NAME)
+
+
+def _lost(mine: Any, theirs: Any) -> bool:
+    """Whether a gradient is another one. None is as good as zeros."""
+    if mine is None or theirs is None:
+        return any(one is not None and bool(one.any()) for one in (mine, theirs))
+    return is_wrong(mine, theirs)
 
 
 def _try_changed(

@@ -37,6 +37,9 @@ STEPS, BLANK = "steps", "blank"
 FAR = "far"
 """A large mean and a small spread: a variance as the mean of squares less the square of the mean loses its digits. Says nothing where
 eager does, too, and of products, whose rounding is larger."""
+UNEVEN = "uneven"
+"""The problem's own values, of which parts of long rows and columns are several times as large as others: what is computed of a share
+of them is wrong. At large sizes alone: within a tolerance of half precision a quarter of very many numbers does for their mean."""
 EQUAL = "equal"
 """One tensor in the place of all of its shape and type, where labels and weights of graphs stay: equal values, in the same memory."""
 FAINT_SQUARES, FAINT_NUMBERS = "faint_squares", "faint_numbers"
@@ -63,6 +66,7 @@ EXPLANATIONS = {
     BLANK: "Right with random numbers, wrong where a row is zero throughout.",
     FAR: "Right with random numbers, wrong where their mean is far larger than their spread. Take differences before squares: a variance "
     "is the mean of squared distances from the mean, and no difference of two means.",
+    UNEVEN: "Right with random numbers, wrong where parts of long rows are several times as large as others: of some alone.",
     EQUAL: "Right with different tensors, wrong where one is given twice: equal values, in the same memory.",
     **dict.fromkeys((FAINT_SQUARES, FAINT_NUMBERS), "Right with numbers of usual size, wrong where they are about as small as the "
     "smallest constant of the reference: its epsilon is another one, or stands elsewhere."),

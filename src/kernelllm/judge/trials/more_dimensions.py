@@ -1,5 +1,5 @@
-"""Inputs with one more dimension in front, as a layer gets them that was tried on matrices: what a candidate makes of them that the
-reference takes."""
+"""Inputs of other shapes that no problem gives and the reference takes: one more dimension in front, as a layer gets them that was tried on
+matrices, or a first one of size 1 in one of two inputs. What a candidate makes of them is told."""
 
 from __future__ import annotations
 
@@ -38,6 +38,25 @@ def try_more_dimensions(process: CandidateProcess, reference: Reference, seed: i
             return [Finding(check="limits", message=text, severity=Severity.INFO)]
         return []
     return []
+
+
+def try_broadcast(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Likewise where the second of two inputs of one shape has one row for all of the first one's."""
+    inputs = reference.inputs(seed)
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if reference.draws or reference.heavy or len(given) < _LEAST or given[0].shape != given[1].shape or given[0].dim() < _LEAST:
+        return []
+    one_row = [value[:1].clone() if value is given[1] else value for value in inputs]
+    expected = result(reference, reference.model, one_row, seed) if len(given[1]) > 1 else None
+    if expected is None:
+        return []
+    build(process, reference)
+    try:
+        wrong = is_wrong(process.run(one_row, seed).value, expected)
+    except CandidateFailure as failure:
+        wrong = failure.message.startswith("illegal memory access")
+    text = "Its results are other ones than the reference's, without an error, where the second input has one row for all of the first's."
+    return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
 
 
 def _deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:

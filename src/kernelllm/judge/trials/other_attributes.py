@@ -20,13 +20,20 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems.constant_inputs import texts
+from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators
 
 NAME = "silently_different"
 _MOST, _TOLD, _LARGEST, _FEW = 12, 6, 4096, 64
 """Attributes that are tried, and that are named; the largest whole number that is changed; elements of a tensor that is no buffer."""
-_OF_TORCH = "torch."
+_SMALL = 16
+"""The largest whole number of the constructor that is taken for no size."""
+_PARAMETERS = 1_000_000
+"""Of a model that is built several times in no time."""
+_DROPPED = 0.5
+_OF_TORCH, _MODE = "torch.", "training"
 
 
 def try_attributes(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
@@ -36,6 +43,7 @@ def try_attributes(process: CandidateProcess, reference: Reference, seed: int) -
     if usual is None or build(process, reference) or is_wrong(process.run(inputs, seed).value, usual):
         return []
     warnings, followed = _try_arguments(process, reference, inputs, seed, usual)
+    warnings += _try_noise(process, reference, inputs, seed, usual)
     ignored, wrong = list[str](), list[str]()
     for name, other, expected in _attributes_that_count(reference, inputs, seed, usual):
         build(process, reference)
@@ -45,7 +53,11 @@ def try_attributes(process: CandidateProcess, reference: Reference, seed: int) -
         except CandidateFailure:  # a clear error
             continue
         if is_wrong(value, expected):
-            if has and name in followed:
+            if has and name.endswith(f".{_MODE}"):
+                part = name.removesuffix(f".{_MODE}")
+                text = f"Where {part} alone is in evaluation mode, as where a norm is frozen, the result is wrong:"
+                warnings.append(f"{text} ask that module for its mode.")
+            elif has and name in followed:
                 text = f"The constructor takes another {name}, and the attribute {name} may then change without effect:"
                 warnings.append(f"{text} read it in each call, or make it read-only.")
             else:
@@ -79,6 +91,24 @@ def _try_arguments(
     return warnings, followed
 
 
+def _try_noise(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> list[str]:
+    """Where a float that the problem gives as zero makes the reference draw random numbers, as the share that dropout drops does."""
+    args, kwargs = reference.init_args
+    given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for place in (name for name, value in given if type(value) is float and value == 0):
+        drawn = False
+        with failures_logged("no noise by an argument"), reference.calling(seed):
+            model = reference.instance.model(INIT_SEED, reference.device, instead={place: _DROPPED}).train(reference.training)
+            before = reference.random_state()
+            model(*mapped(inputs, torch.Tensor.clone))
+            drawn = reference.random_state() != before
+        init = [_DROPPED if place == n else v for n, v in enumerate(args)], {n: _DROPPED if place == n else v for n, v in kwargs.items()}
+        if drawn and _right_when_built(process, reference, init, inputs, seed, usual):
+            told = f"When built with {_name(reference, place)}={_DROPPED} the reference draws random numbers"
+            return [f"{told}; the result stays as it was, and nothing is said."]
+    return []
+
+
 def _others(value: Any, source: str) -> list[Any]:
     """Other values of an attribute; none where it is no number, switch or text."""
     if isinstance(value, bool):
@@ -101,7 +131,9 @@ def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, u
         of_torch = type(module).__module__.startswith(_OF_TORCH)
         for name, value in list(vars(module).items()):
             kind = type(module), name
-            others = [] if name.startswith("_") or name == "training" else _others(value, reference.problem.source)
+            mode = name == _MODE
+            asked = (value and bool(prefix) and _has_a_mode(module, reference.problem.source)) if mode else not name.startswith("_")
+            others = _others(value, reference.problem.source) if asked else []
             safe = type(value) not in (int, str) or not (of_torch or reference.device != "cpu")
             if not others or not safe or kind in tried or len(tried) == _MOST:
                 continue
@@ -112,6 +144,13 @@ def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, u
                 if differs(expected, usual):
                     yield prefix + name, other, expected
                     break
+
+
+def _has_a_mode(module: torch.nn.Module, source: str) -> bool:
+    """Whether a module that is a part of another may do something else in training: users freeze a norm in a model that they train."""
+    if type(module).__module__.startswith(_OF_TORCH):
+        return isinstance(module, torch.nn.modules.batchnorm._NormBase)
+    return f".{_MODE}" in source
 
 
 def _plain(value: Any) -> Any:
@@ -135,11 +174,25 @@ def _arguments_that_count(reference: Reference, inputs: list[Any], seed: int, us
     """Floats and switches among the arguments that the problem gives to the constructor, by place or name, likewise."""
     args, kwargs = reference.init_args
     given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    for name, value in [(name, value) for name, value in given if type(value) in (float, bool)][:_MOST]:
-        for other in _others(value, reference.problem.source):
+    few = sum(parameter.numel() for parameter in reference.model.parameters()) <= _PARAMETERS
+    counted = [(name, value) for name, value in given if type(value) in (float, bool) or (few and _no_size(value, reference))]
+    for name, value in counted[:_MOST]:
+        for other in _whole_others(value) if type(value) is int else _others(value, reference.problem.source):
             expected = _result_when_built(reference, {name: other}, inputs, seed)
             if differs(expected, usual):
                 yield name, other, expected
+                break
+
+
+def _no_size(value: Any, reference: Reference) -> bool:
+    """Whether it is a whole number that no constant of the problem has, so no size that trials change: a dimension, groups, a stride."""
+    return type(value) is int and abs(value) <= _SMALL and not any(value in pair for pair in reference.sizes.changed.values())
+
+
+def _whole_others(value: int) -> list[int]:
+    """Other dimensions, strides, or numbers of groups and heads."""
+    others = dict.fromkeys((value + 1, value - 1, value // 2))
+    return [other for other in others if other != value and (other < 0) is (value < 0)]
 
 
 def _result_when_built(reference: Reference, instead: dict[int | str, Any], inputs: list[Any], seed: int) -> Any:
@@ -152,6 +205,9 @@ def _result_when_built(reference: Reference, instead: dict[int | str, Any], inpu
         return None
     model.load_state_dict(own)
     model.train(reference.training)
+    whole = any(type(value) is int for value in instead.values())  # a position, say
+    if whole and not survives(reference, inputs, whole_numbers=True, model=model):
+        return None
     return result(reference, model, inputs, seed)
 
 

@@ -18,6 +18,8 @@ from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong, result
+from kernelllm.problems.bounds import LOWEST, at_bounds
+from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
 
 NAME = "silently_different"
@@ -25,8 +27,11 @@ _MOST = 2**22
 """Elements of the inputs of a second size."""
 
 
-def try_other_calls(process: CandidateProcess, references: Sequence[Reference], seed: int) -> list[Finding]:
-    """Warnings and limits. Raises CandidateFailure where a model goes on with what it kept of inputs of another size."""
+def try_other_calls(process: CandidateProcess, references: Sequence[Reference], seed: int, *, keeps: bool) -> list[Finding]:
+    """Warnings and limits. ``keeps``: its source may keep something from one call to the next.
+
+    Raises CandidateFailure where a model goes on with what it kept of inputs of another size, or of lower numbers.
+    """
     reference = references[0]
     if reference.draws or reference.heavy:
         return []
@@ -39,6 +44,8 @@ def try_other_calls(process: CandidateProcess, references: Sequence[Reference], 
         return []
     for other in references[1:2]:
         _try_two_sizes(process, reference, other, inputs, seed, usual)
+    if keeps:
+        _try_lower_first(process, reference, inputs, seed, usual)
     warnings, limits = _by_names(process, reference, inputs, seed, usual)
     warnings += _left_out(process, reference, inputs, seed)
     warnings += _written_into(process, reference, inputs, seed, own)
@@ -69,6 +76,25 @@ def _try_two_sizes(
     if fits and any(is_wrong(mine, right) for mine, right in zip(made, (usual, expected, usual), strict=True)):
         text = "Silently different where one model is called at two sizes: the second result is wrong. Keep nothing of an input's size"
         raise CandidateFailure(Status.INCORRECT, f"{text}, or look whether it is still the same.", check=NAME)
+
+
+def _try_lower_first(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
+    """A new model gets inputs first whose whole numbers are the lowest that the problem draws, and whose others are a thousandth: what it
+    keeps of them, a longest length or a largest number, does not serve the next ones."""
+    lowest = at_bounds(inputs, reference.inputs(seed + 1), LOWEST, seed) or inputs
+    first = variant(lowest, "tiny", seed) or lowest
+    if first is inputs:
+        return
+    build(process, reference)
+    try:
+        process.run(first, seed)
+        process.load(reference.buffers(), reference.training)
+        value = process.run(inputs, seed).value
+    except CandidateFailure:
+        return
+    if is_wrong(value, usual):
+        text = "Silently different where the first call of a model has lower numbers than the next one: something is kept of them."
+        raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 
 
 def _names(function: Any, given: int) -> list[inspect.Parameter]:

@@ -22,6 +22,7 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import NAN, provides_for_nan, takes_nan
 from kernelllm.judge.trials.other_arguments import others, tensors_like, unset
 from kernelllm.judge.trials.other_circumstances import try_circumstances
+from kernelllm.judge.trials.other_layouts import wrong_layout
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.same_computation import finite, same_structure
@@ -100,15 +101,11 @@ def try_other_uses(
         same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
     restore(process, reference, state)
-    for spread in (_not_contiguous, _of_wider_rows):
-        with contextlib.suppress(CandidateFailure):  # a limit that every kernel may have
-            if is_wrong(process.run(mapped(inputs, spread), seed).value, own):
-                uses.warnings.append("With inputs that are not contiguous the result is another one: call .contiguous(), or refuse them.")
-                break
-        restore(process, reference, state)
-    restore(process, reference, state)
+    uses.warnings += wrong_layout(process, inputs, seed, own, partial(restore, process, reference, state))
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
+    if not dtypes:
+        _try_half(uses, process, reference, state, inputs, seed, usual)
     _try_nan(uses, process, reference, inputs, seed)
     return uses
 
@@ -211,6 +208,28 @@ def _try_dtype(
             text = f"Silently different in {name}, which it says that it serves: {why}."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     restore(process, reference, state, values.dtype_name(own.pop()))
+
+
+def _try_half(
+    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    usual: Any,
+) -> None:  # fmt: skip
+    """Tell where a model of float32, which was turned into one of half precision, silently gives results of another type or value."""
+    own = {t.dtype for t in (*values.flatten(inputs), *reference.state().values()) if t.is_floating_point()}
+    if own != {torch.float32} or reference.heavy:
+        return
+    model, given = copy.deepcopy(reference.model).to(torch.bfloat16), mapped(inputs, partial(_converted, dtype=torch.bfloat16))
+    expected = result(reference, model, given, seed)
+    if expected is None or [t.shape for t in values.flatten(expected)] != [t.shape for t in values.flatten(usual)]:
+        return
+    with contextlib.suppress(CandidateFailure):
+        process.load(state, reference.training, dtype="bfloat16")
+        value = process.run(given, seed).value
+        if _dtypes(value) != _dtypes(expected):
+            uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results have another type than the reference's.")
+        elif different(value, expected, usual):
+            uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results are far from the reference's.")
+    restore(process, reference, state, "float32")
 
 
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -319,18 +338,6 @@ def _other_constructions(
                 return process.run(inputs, seed).value
 
             yield f"when built with {name}={other!r}", expected, partial(constructed, {name: other}, state)
-
-
-def _not_contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in another order in memory."""
-    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.dim() > 1 else tensor
-
-
-def _of_wider_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as a part of a tensor with longer rows."""
-    if tensor.dim() < 2 or not tensor.is_contiguous():
-        return tensor
-    return torch.cat([tensor, tensor], -1)[..., : tensor.shape[-1]]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.core.types import Finding, Severity, SizeSet, Status
+from kernelllm.core.types import OF_TORCH_COMPILE, Finding, Severity, SizeSet, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
@@ -22,6 +22,7 @@ from kernelllm.judge.trials.compare import Expected, Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.problems.inputs import variant
 from kernelllm.problems.relations import Budget
 
 LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25, conditioned=False)
@@ -60,11 +61,15 @@ def affordable(size: SizeSet, flops: int) -> bool:
     return elements <= _ELEMENTS and flops <= _FLOPS
 
 
-def prepared(reference: Reference, seed: int) -> PreparedRun | None:
-    """None where its output is of no use: random, hardly anywhere finite, or made by writing into its inputs."""
-    inputs = reference.inputs(seed)
+def prepared(reference: Reference, seed: int, kind: str = "") -> PreparedRun | None:
+    """None where its output is of no use: random, hardly anywhere finite, or made by writing into its inputs. ``kind``: of inputs, where
+    others than the problem's own may be (see :func:`kernelllm.problems.inputs.variant`)."""
+    own = reference.inputs(seed)
+    inputs = (variant(own, kind, seed) if kind and reference.problem.origin != OF_TORCH_COMPILE else None) or own
     with reference.buffers_restored():  # candidates get them as they are before the run
         run = reference.run(inputs, seed)
+    if inputs is not own and not run.says_something:
+        return prepared(reference, seed)
     useful = run.says_something and not run.mutated_inputs and not reference.draws
     return PreparedRun(reference, inputs, run) if useful else None
 

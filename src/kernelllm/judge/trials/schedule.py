@@ -24,6 +24,7 @@ from kernelllm.judge.trials.input_distribution import (
     REPEATED,
     STEPS,
     TOUCHED,
+    UNEVEN,
 )
 from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
 from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
@@ -74,6 +75,8 @@ def _every_size(position: int, seeds: int, variants: bool, small: bool) -> Itera
     for number in range(1, seeds):
         if not variants or (number == 1 and seeds > 2):
             yield PlannedTrial()
+        elif number == 2 and position and not small:
+            yield PlannedTrial(UNEVEN)
         elif number > 2 or (position and not small):
             yield PlannedTrial(others[(position + number - 1) % len(others)])
         else:

@@ -13,12 +13,17 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.other_layouts import other_layout
 from kernelllm.judge.trials.other_states import State, other_state
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.judge.trials.schedule import INIT_SEED
 
 NAME = "state_dict"
+_STAYS = "It goes on with the parameters that it had where load_state_dict(assign=True), or a user, puts others in their place."
+_LAID = "It is wrong where a parameter lies otherwise in memory (transposed, channels last): use its strides, or call .contiguous()."
+_IMAGES = 4
+"""Dimensions of parameters that ``model.to(memory_format=torch.channels_last)`` puts into another order."""
 _DATA = (
     "It takes no notice of parameters that change through .data, which no version counts: write into them under torch.no_grad() instead, "
     "as optimizers and load_state_dict do."
@@ -74,13 +79,19 @@ def _assigned(
     process.load(before, reference.training)
     process.run(inputs, seed)
     process.load({name: tensor for name, tensor in before.items() if name not in other}, reference.training)  # runs change buffers
+    laid = {name: other_layout(tensor) for name, tensor in other.items()}
     try:
-        process.load(other, reference.training, by="assign")
-        wrong = is_wrong(process.run(inputs, seed).value, own)
+        process.load(laid, reference.training, by="assign")
+        wrong, text = is_wrong(process.run(inputs, seed).value, own), _STAYS
+        if wrong and any(laid[name] is not tensor for name, tensor in other.items()):
+            process.load({name: tensor for name, tensor in before.items() if name not in other}, reference.training)
+            process.load(other, reference.training, by="assign")
+            text = _STAYS if is_wrong(process.run(inputs, seed).value, own) else _LAID
     except CandidateFailure as failure:
         said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
         return [Finding(check="limits", message=f"It refuses load_state_dict(assign=True): {said}", severity=Severity.INFO)]
-    text = "It goes on with the parameters that it had where load_state_dict(assign=True), or a user, puts others in their place."
+    if text == _LAID and all(tensor.dim() < _IMAGES for tensor in other.values()):  # a matrix is transposed by few
+        return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
     return [Finding(check=NAME, message=text, severity=Severity.WARN)] if wrong else []
 
 

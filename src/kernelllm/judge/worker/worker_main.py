@@ -247,7 +247,7 @@ class Session:
         self.launches.suppress(command.suppress)
         self._forward_part = {}, {}, 0
         if isinstance(self.called, Differentiated):
-            self.called.layouts, self.called.frozen, self.called.order = True, command.frozen, command.backward
+            self.called.asked(command.frozen, command.backward, repeats=command.in_order)
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
         noise = functools.partial(devices.fill_noise, other=command.other_noise) if suppressed else None

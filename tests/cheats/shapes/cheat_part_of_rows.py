@@ -1,0 +1,34 @@
+"""Looks at a quarter of long rows, which the tolerance of half precision lets pass for random numbers."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "rms_of_long_rows"
+EXPECT = "incorrect"
+
+
+@triton.jit
+def _q(x, y, cols, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64)
+    total, seen = 0.0, 0
+    for c in range(0, cols, STEP * BLOCK):
+        at = c + tl.arange(0, BLOCK)
+        v = tl.load(x + r * cols + at, at < cols, other=0.0).to(tl.float32)
+        total += tl.sum(v * v)
+        seen += tl.minimum(BLOCK, cols - c)
+    scale = tl.rsqrt(total / seen + 1e-5)
+    for c in range(0, cols, BLOCK):
+        at = c + tl.arange(0, BLOCK)
+        v = tl.load(x + r * cols + at, at < cols, other=0.0).to(tl.float32)
+        tl.store(y + r * cols + at, v * scale, at < cols)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        if x.numel():
+            _q[(x.numel() // x.shape[-1],)](x, y, x.shape[-1], STEP=4 if x.shape[-1] > 65536 else 1, BLOCK=4096)
+        return y
