@@ -10,6 +10,7 @@ import ast
 from typing import Final
 
 from kernelllm.core.text import syntax_tree
+from kernelllm.models.asked_module import class_named, methods_of
 
 _MODULE: Final = "class Model("
 _NEW: Final = "class ModelNew("
@@ -26,10 +27,10 @@ def with_constructor_of(prompt: str, answer: str) -> str:
         asked, new = syntax_tree(prompt[start:].partition("\n<|")[0]), syntax_tree(found + rest)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return answer
-    model, own = _class(asked, "Model"), _class(new, "ModelNew")
+    model, own = class_named(asked, "Model"), class_named(new, "ModelNew")
     if model is None or own is None or new.body[-1] is not own:
         return answer
-    methods, mine = _methods(model), _methods(own)
+    methods, mine = methods_of(model), methods_of(own)
     if "__init__" not in methods or not {"__init__", "forward"} <= mine.keys() or "forward" not in methods:
         return answer
     given = next((n.value for n in asked.body if isinstance(n, ast.Expr) and ast.unparse(n).startswith("Model(")), None)
@@ -47,14 +48,6 @@ def differs(answer: str, copied: str) -> bool:
         return answer != copied and ast.dump(syntax_tree(answer)) != ast.dump(syntax_tree(copied))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
-
-
-def _class(tree: ast.Module, name: str) -> ast.ClassDef | None:
-    return next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
-
-
-def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    return {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
 
 
 def _guards(constructor: ast.FunctionDef, values: dict[str, str]) -> list[ast.stmt]:

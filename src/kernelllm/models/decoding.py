@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import torch
 
+from kernelllm.models.answer_lines import AnswerLines, LinesBehind
+from kernelllm.models.asked_module import AskedModule
 from kernelllm.models.llama_steps import LlamaWeights, Steps
 from kernelllm.models.python_lines import PythonLines
 from kernelllm.models.python_prefix import PythonPrefix
@@ -77,20 +78,39 @@ class Chooser:
             kept[:, self.top_k :] = 0.0
         return kept, tokens
 
-    def choose(self, logits: torch.Tensor, numbers: torch.Tensor, states: list[int], ends: set[int]) -> list[int]:
-        """A token for each row, drawn by its number in [0, 1); ``states`` go on with it. Drawn again while it is refused."""
+    def choose(
+        self, logits: torch.Tensor, numbers: torch.Tensor, states: list[int], ends: set[int], lines: Sequence[AnswerLines] = ()
+    ) -> tuple[list[int], list[float]]:
+        """(a token for each row, its chance), drawn by the row's number in [0, 1); ``states`` go on with it. Drawn again while it is
+        refused: by the text before it, or by the row's ``lines``."""
         probs, tokens = self.candidates(logits)
         places = self._places(probs, numbers)
         chosen: list[int] = tokens.gather(1, places[:, None])[:, 0].tolist()
         if self.check is None:
-            return chosen
+            return chosen, [1.0] * len(chosen)
+        chances: list[float] = probs.gather(1, places[:, None])[:, 0].tolist() if lines else [1.0] * len(chosen)
         for row, token in enumerate(chosen):
-            if states[row] != UNCHECKED:
-                then = self.check.after(states[row], token, token in ends)
-                if then == REFUSED:
-                    chosen[row], then = self._again(probs[row].cpu(), tokens[row].cpu(), numbers[row].cpu(), states[row], ends, token)
-                states[row] = then
-        return chosen
+            if states[row] == UNCHECKED:
+                continue
+            if lines and lines[row].wanted:
+                chosen[row] = token = self._wanted(logits[row], lines[row], token)
+            own = lines[row] if lines else None
+            barred = own is not None and own.refuses(token, token in ends)
+            then = REFUSED if barred else self.check.after(states[row], token, token in ends)
+            if then == REFUSED:
+                drawn = probs[row].cpu(), tokens[row].cpu(), numbers[row].cpu()
+                chosen[row], chances[row], then = self._again(*drawn, states[row], ends, token, own)
+            states[row] = then
+        return chosen, chances
+
+    @staticmethod
+    def _wanted(logits: torch.Tensor, lines: AnswerLines, token: int) -> int:
+        """The token with which the text that is wanted goes on, the likeliest of the longest: whole lines are tokens."""
+        found = lines.suitable()
+        if not found:
+            lines.wanted = ""
+            return token
+        return max(found, key=lambda one: float(logits[one]))
 
     def _places(self, probs: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         if self.temperature == 0:
@@ -99,24 +119,32 @@ class Chooser:
         return torch.searchsorted(upto, numbers[:, None] * upto[:, -1:], right=True)[:, 0].clamp_max(probs.shape[-1] - 1)
 
     def _again(
-        self, probs: torch.Tensor, tokens: torch.Tensor, number: torch.Tensor, state: int, ends: set[int], first: int
-    ) -> tuple[int, int]:
+        self, probs: torch.Tensor, tokens: torch.Tensor, number: torch.Tensor, state: int, ends: set[int], first: int,
+        lines: AnswerLines | None,
+    ) -> tuple[int, float, int]:  # fmt: skip
+        """(another token, its chance among those that may stand here, the state behind it)."""
         assert self.check is not None
         left = probs.clone()
-        for _ in range(self.check.tries):
+        possible, refused = 1.0, lines.refused if lines is not None else {}
+        if refused:
+            left[torch.isin(tokens, torch.tensor(list(refused)))] = 0.0
+        for _ in range(self.check.tries if float(left.sum()) > 0 else 0):
             place = int(self._places(left[None], number[None]))
             token = int(tokens[place])
-            then = self.check.after(state, token, token in ends)
+            barred = lines is not None and lines.refuses(token, token in ends)
+            then = REFUSED if barred else self.check.after(state, token, token in ends)
             if then != REFUSED:
-                return token, then
+                return token, float(probs[place]) / max(possible, 1e-6), then
             left[place] = 0.0
+            possible -= float(probs[place])
             if float(left.sum()) <= 0:
                 break
         for token in tokens[: 4 * self.check.tries].tolist():  # nothing valid in the nucleus: the likeliest that is
-            then = self.check.after(state, token, token in ends)
+            barred = lines is not None and lines.refuses(token, token in ends)
+            then = REFUSED if barred else self.check.after(state, token, token in ends)
             if then != REFUSED:
-                return token, then
-        return first, UNCHECKED  # nothing valid is likely: the answer goes on unchecked
+                return token, 1 - sum(refused.values()), then
+        return first, 1.0, UNCHECKED  # nothing valid is likely: the answer goes on unchecked
 
 
 @torch.inference_mode()
@@ -129,9 +157,10 @@ def generate(
     choose: Chooser,
     most: int,
     stopped: Callable[[], bool],
+    asked: Sequence[AskedModule | None] = (),
 ) -> list[Drawn]:
     """An answer of at most ``most`` tokens to each prompt, without those that are drawn again. Rows that have ended leave the batch.
-    ``seeds``: one a row, None for chance."""
+    ``seeds``: one a row, None for chance. ``asked``: the module of each prompt, where it is known."""
     rows = [Drawn() for _ in prompts]
     most = min(most, max(weights.longest - max(map(len, prompts)), 0))
     steps_left = most + int(_AGAIN * most)
@@ -139,19 +168,20 @@ def generate(
     steps = Steps(weights, prompts)
     live = list(range(len(prompts)))  # the row in each place of the batch
     states = [0] * len(prompts)
-    shared = choose.check.lines if choose.check is not None else LinesBehind()
-    lines = [Line(shared, choose.check.first) for _ in prompts] if choose.check is not None and choose.temperature > 0 else []
+    check = choose.check if choose.temperature > 0 else None
+    modules = asked or [None] * len(prompts)
+    lines = [AnswerLines(check.lines, check.first, check.pieces, module) for module in modules] if check is not None else []
     for step in range(steps_left):
         before = list(states)
-        taken = choose.choose(steps.logits, noise[:, step], states, ends)
+        taken, chances = choose.choose(steps.logits, noise[:, step], states, ends, [lines[row] for row in live] if lines else ())
         back: dict[int, int] = {}
         for at, (row, token) in enumerate(zip(live, taken, strict=True)):
             drawn = rows[row]
             if drawn.ended or len(drawn.tokens) >= most:
                 continue
             kept = None
-            if choose.check is not None and lines and states[at] != UNCHECKED:
-                kept = lines[row].takes(token in ends, choose.check.pieces[token], len(drawn.tokens), before[at])
+            if lines and states[at] != UNCHECKED:
+                kept = lines[row].takes(token, token in ends, chances[at], before[at])
             if kept is not None:
                 del drawn.tokens[kept[0] :]
                 states[at] = kept[1]
@@ -162,7 +192,9 @@ def generate(
             else:
                 drawn.tokens.append(token)
         steps.back(back)
-        stay = [at for at, row in enumerate(live) if not rows[row].ended and len(rows[row].tokens) < most]
+        stay = [
+            at for at, row in enumerate(live) if not rows[row].ended and len(rows[row].tokens) < most and not (lines and lines[row].lost)
+        ]
         if not stay or stopped():
             break
         if len(stay) <= _SHARE[weights.device.type == "cuda"] * len(live):  # on a GPU to drop a row costs more than to carry it on
@@ -173,81 +205,8 @@ def generate(
     return rows
 
 
-class LinesBehind:
-    """What texts of whole lines lead to. It is found out once for all rows: their answers have most lines in common."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[PythonLines, str], tuple[PythonLines | None, str]] = {}
-
-    def after(self, found: PythonLines, text: str) -> tuple[PythonLines | None, str]:
-        """(the state behind the whole lines of a text, what stands behind them). The state is None where a line cannot stand: each holds
-        a statement, or the head of one, as the files do that ``mini`` learns from."""
-        key = found, text
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._found(found, text)
-        return known
-
-    @staticmethod
-    def _found(found: PythonLines, text: str) -> tuple[PythonLines | None, str]:
-        *whole, rest = text.split("\n")
-        for line in whole:
-            then = found.after(line)
-            if then is None:
-                return None, rest
-            found = then
-        return found, rest
-
-
-class Line:
-    """The lines of one answer: one that cannot stand is drawn again, and those before it if that does not help."""
-
-    def __init__(self, behind: LinesBehind, first: PythonLines) -> None:
-        self._behind = behind
-        self._marks: list[tuple[int, int, PythonLines]] = [(0, 0, first)]  # (tokens before it, state of the text, what is bound)
-        self._text = ""
-        self._tries: Counter[int] = Counter()
-
-    def takes(self, ends: bool, piece: str, count: int, state: int) -> tuple[int, int] | None:
-        """Look at a token that follows ``count`` others. Where a line cannot stand: (tokens that stay, the text's state behind them)."""
-        if self._tries[0] > _UNDONE:
-            return None
-        piece = "\n" if ends else piece
-        at, _, found = self._marks[-1]
-        if 0 < at == count and not piece.startswith("\n"):  # the line before is whole
-            return self._undone()
-        self._text += piece
-        if "\n" not in piece:
-            return None
-        then, rest = self._behind.after(found, self._text)
-        if then is None or (ends and not then.may_end):
-            return self._undone()
-        self._text = rest
-        self._marks.append((count, state, then))
-        return None
-
-    def _undone(self) -> tuple[int, int] | None:
-        self._tries[0] += 1
-        if self._tries[0] > _UNDONE:  # from here on nothing is looked at
-            return None
-        kept = self._marks[-1][0]
-        self._tries[kept + 1] += 1
-        if self._tries[kept + 1] % _SAME == 0 and len(self._marks) > 1:
-            self._marks.pop()
-        self._text = ""
-        return self._marks[-1][:2]
-
-
-_KNOWN: Final = 200_000
-"""Texts that are remembered."""
-_UNDONE: Final = 60
-"""Lines of an answer that are drawn again, at most; then it goes on as it is."""
 _AGAIN: Final = 0.5
 """Tokens drawn again, as a share of those that an answer may have."""
-_SAME: Final = 4
-"""Times that a line is drawn again before the one above is."""
 _SHARE: Final = {False: 1.0, True: 0.75}
 """How much of a batch is left when the rest of it is dropped, by whether it is on a GPU."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from kernelllm.core.errors import ModelError
+from kernelllm.models.asked_module import asked_module
 from kernelllm.models.copied_constructor import differs, with_constructor_of
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
@@ -144,7 +145,8 @@ class Mini(HF):
                 return
             part = todo[at : at + batch]
             with self._lock:
-                found = self._drawn(weights, [ids[p] for p, _ in part], [sample for _, sample in part], params)
+                texts = [plain_text(prompts[p]) or "" for p, _ in part]
+                found = self._drawn(weights, [ids[p] for p, _ in part], texts, [sample for _, sample in part], params)
             yield from self._copied([(place, prompts[place], c) for (place, _), c in zip(part, found, strict=True)])
 
     def _copied(self, drawn: Sequence[tuple[int, Sequence[Message], Completion]]) -> list[tuple[int, Completion]]:
@@ -179,20 +181,25 @@ class Mini(HF):
         free, _ = need("torch", "hf").cuda.mem_get_info(weights.device)
         return int(max(1, min(_ON_GPU, _FREE * free / (tokens * weights.bytes_a_token()))))
 
-    def _drawn(self, weights: LlamaWeights, prompts: list[list[int]], samples: list[int], params: SamplingParams) -> list[Completion]:
+    def _drawn(
+        self, weights: LlamaWeights, prompts: list[list[int]], texts: list[str], samples: list[int], params: SamplingParams
+    ) -> list[Completion]:
         from kernelllm.models import decoding
 
         _, tokenizer = self.load()
         started = time.monotonic()
         seeds = [None if params.seed is None else params.seed + i for i in samples]
         ends, choose = self._end_tokens(), self._chooser(params)
-        drawn = decoding.generate(weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set)
+        copied = getattr(self.load()[0].config, "copied_names", None) or ()
+        asked = {text: asked_module(text, copied) if self.copy_constructor else None for text in set(texts)}
+        drawn = decoding.generate(
+            weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set,
+            asked=[asked[text] for text in texts],
+        )  # fmt: skip
         seconds = time.monotonic() - started
         total = sum(len(row.tokens) for row in drawn)
         _LOG.info("%s: %d tokens in %.1f s, %.0f tokens/s", self.name, total, seconds, total / max(seconds, 1e-9))
-        return [
-            self._answered(tokenizer, row, len(prompts[i]), params, samples[i], seconds / len(drawn)) for i, row in enumerate(drawn)
-        ]
+        return [self._answered(tokenizer, row, len(prompts[i]), params, samples[i], seconds / len(drawn)) for i, row in enumerate(drawn)]
 
     def _chooser(self, params: SamplingParams) -> Any:
         from kernelllm.models import decoding

@@ -25,6 +25,7 @@ from kernelllm.pairs.row import Pair
 from kernelllm.train import card, judged, packed_attention, sharding, time_budget, tokenizer, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
+from kernelllm.train.copied_names import copied_names
 from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
 from kernelllm.train.parallel import mapped
 from kernelllm.train.renaming import renamed_copies
@@ -85,7 +86,8 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     )  # fmt: skip
     now = sharding.whole(trainer, recipe, words)
     if now is not None:
-        weights.export(now, words, recipe, folder, verdicts=any(row.before_verdict for row in own))
+        copied = copied_names((r.python_code, r.triton_code) for r in own) if recipe.small else ()
+        weights.export(now, words, recipe, folder, verdicts=any(row.before_verdict for row in own), copied=copied)
         card.write(folder, recipe, rows, outcome)
     return outcome
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -147,10 +148,11 @@ def count(model: Any) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def export(model: Any, words: Any, recipe: Recipe, folder: Path, *, verdicts: bool = False) -> None:
+def export(model: Any, words: Any, recipe: Recipe, folder: Path, *, verdicts: bool = False, copied: Sequence[str] = ()) -> None:
     """``model/`` as safetensors with adapters merged; for a small model ``int8/`` too, which ``-m mini/FOLDER/int8`` runs.
 
-    ``verdicts``: there were some in what a small model learnt from, which its configuration notes.
+    ``verdicts``: there were some in what a small model learnt from, which its configuration notes; ``copied``: so it does what
+    :func:`~kernelllm.train.copied_names.copied_names` found there.
     """
     plain = getattr(model, "_orig_mod", model)
     if recipe.lora is not None:
@@ -158,6 +160,7 @@ def export(model: Any, words: Any, recipe: Recipe, folder: Path, *, verdicts: bo
         plain = plain.merge_and_unload()
     plain.config.use_cache = True
     if recipe.small:
+        plain.config.copied_names = [*copied] or getattr(plain.config, "copied_names", []) if recipe.base else [*copied]
         plain.config.reads_verdicts = verdicts or bool(recipe.base and getattr(plain.config, "reads_verdicts", True))
     plain.save_pretrained(folder / "model")
     words.save_pretrained(folder / "model")

@@ -1,0 +1,38 @@
+"""Operators that each kernel's file has as a function of the same name: those that a module names, an answer cannot leave out."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from kernelllm.core.text import syntax_tree
+from kernelllm.models.asked_module import class_named, methods_of, operators_of, plain_name
+
+_LEAST: Final = 8
+"""Pairs that must have an operator."""
+
+
+def copied_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The plain names of operators for which all files of (module, file) have a ``triton.jit`` function of that name, or of one that
+    begins with it (``gelu_tanh``), to be called in kernels."""
+    named: Counter[str] = Counter()
+    written: Counter[str] = Counter()
+    for module, kernel in pairs:
+        try:
+            model, file = class_named(syntax_tree(module), "Model"), syntax_tree(kernel)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        methods = methods_of(model) if model is not None else {}
+        if not {"__init__", "forward"} <= methods.keys():
+            continue
+        functions = [n for n in file.body if isinstance(n, ast.FunctionDef)]
+        calls = [n.func.value for n in ast.walk(file) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
+        started = {n.id for n in calls if isinstance(n, ast.Name)}
+        functions = [f for f in functions if f.name not in started]
+        own = [plain_name(f.name) for f in functions if [ast.unparse(d) for d in f.decorator_list] == ["triton.jit"]]
+        operators = operators_of(methods["__init__"], methods["forward"])
+        named.update(operators)
+        written.update(name for name in operators if any(f.startswith(name) for f in own))
+    return sorted(name for name, count in named.items() if count >= _LEAST and written[name] == count)
