@@ -29,8 +29,11 @@ class Drawn:
 class Continuation:
     """Follows the text of each row, and refuses tokens after which nothing valid can come. States have numbers; 0 is the beginning."""
 
-    def __init__(self, pieces: Sequence[str], begin: PythonPrefix, tries: int, first: PythonLines | None = None) -> None:
+    def __init__(
+        self, pieces: Sequence[str], begin: PythonPrefix, tries: int, first: PythonLines | None = None, hold_lines: bool = True
+    ) -> None:
         self.pieces, self.tries, self.first = pieces, tries, first or PythonLines()
+        self.hold_lines = hold_lines
         self._states = [begin]
         self._numbers = {begin.key: 0}
         self._known: dict[tuple[int, int], int] = {}
@@ -170,7 +173,8 @@ def generate(
     states = [0] * len(prompts)
     check = choose.check if choose.temperature > 0 else None
     modules = asked or [None] * len(prompts)
-    lines = [AnswerLines(check.lines, check.first, check.pieces, module) for module in modules] if check is not None else []
+    held = check if check is not None and check.hold_lines else None
+    lines = [AnswerLines(held.lines, held.first, held.pieces, module) for module in modules] if held is not None else []
     for step in range(steps_left):
         before = list(states)
         taken, chances = choose.choose(steps.logits, noise[:, step], states, ends, [lines[row] for row in live] if lines else ())

@@ -62,12 +62,12 @@ class Mini(HF):
 
     def __init__(
         self, model: str = "", *, device: str = "auto", dtype: str = "auto", batch: int = 0, valid_python: bool = True,
-        copy_constructor: bool = True,
+        copy_constructor: bool = True, hold_lines: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(model or "mini", device=device, dtype=dtype, batch=batch)
         self.name = f"mini/{model}" if model else "mini"
         self.folder = Path(model).expanduser() if model else None
-        self.valid_python, self.copy_constructor = valid_python, copy_constructor
+        self.valid_python, self.copy_constructor, self.hold_lines = valid_python, copy_constructor, hold_lines
         self._check: Continuation | None = None
         self.reads_verdicts = self._saw_verdicts()
 
@@ -95,7 +95,8 @@ class Mini(HF):
 
         folder = self.folder or small_weights.packaged()
         found = tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.safetensors")))
-        return f"{super().identity}|{self.valid_python}|{self.copy_constructor}|{_content(found)}"
+        lines = "" if self.hold_lines else "|free lines"
+        return f"{super().identity}|{self.valid_python}|{self.copy_constructor}{lines}|{_content(found)}"
 
     def ready(self) -> None:
         """Raises MissingExtra, or ModelError where this package came without weights."""
@@ -206,7 +207,7 @@ class Mini(HF):
 
         if self.valid_python and self._check is None:
             first = PythonLines(any_constructor=self.copy_constructor)
-            self._check = decoding.Continuation(self._texts(), PythonPrefix(), _TRIES, first)
+            self._check = decoding.Continuation(self._texts(), PythonPrefix(), _TRIES, first, self.hold_lines)
         return decoding.Chooser(params.temperature, params.top_p or _TOP_P, params.top_k or 0, _LIKELIEST, self._check)
 
     def _texts(self) -> list[str]:

@@ -44,7 +44,10 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     vocabulary: int = 10240
     blocks: int = 5120
-    """At most so many of them are whole lines and runs of lines that answers have in common."""
+    """At most so many of them are of several lines, or whole lines, that answers have in common."""
+    blocks_of: Literal["functions", "lines"] = "functions"
+    """``functions``: those that all files have alike, and lines that kernels have around their steps. ``lines``: whatever lines and runs
+    of lines are frequent, which makes answers shorter and a small set harder to learn from."""
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

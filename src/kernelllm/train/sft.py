@@ -126,8 +126,11 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
     if not kept.exists():
         own = [r for r in rows if r.split == "train"][: recipe.data.limit]
         answers = [answer_text(r.triton_code, recipe.data) for r in own]
-        lines = [tokenizer.without_own_names(a, r.python_code) for a, r in zip(answers, own, strict=True)]
-        blocks = tokenizer.frequent_blocks(lines, recipe.tokenizer.blocks)
+        if recipe.tokenizer.blocks_of == "functions":
+            blocks = tokenizer.shared_parts(answers, recipe.tokenizer.blocks)
+        else:
+            lines = [tokenizer.without_own_names(a, r.python_code) for a, r in zip(answers, own, strict=True)]
+            blocks = tokenizer.frequent_blocks(lines, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)
         said = [r.before_verdict for r in own if r.before_verdict]
         texts = [*mapped(plain_module, [r.python_code for r in own[::step]]), *answers[::step], *said]

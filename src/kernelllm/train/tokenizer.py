@@ -28,6 +28,16 @@ _NUMBER: Final = re.compile(r"(?<![\w.])\d[\d.]*")
 _SHORTEST: Final = 12
 """Characters of a line that is worth a token."""
 _FORWARD: Final = re.compile(r"def forward\(self, ([^)]*)\)")
+_GAP: Final = "\n\n\n"
+"""Between the functions and classes of a file."""
+_HEAD: Final = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+_SIGNATURE: Final = re.compile(r"^\n *(?:@|def |class )|\]\(|\w+\[.*\]\s*\(")
+"""Lines that tell the arguments of a function or a kernel."""
+_ALIKE: Final = 0.9
+"""Share of the functions of one name that are the same text, from which on that is one token."""
+_LONG: Final = 40
+_SHARE, _COMMON = 0.01, 0.25
+"""Shares of the other functions that have a line in common: of a long one, and of any."""
 _LINES: Final = 100_000
 """Different lines that are looked at, the most frequent first."""
 
@@ -75,6 +85,36 @@ def frequent_blocks(texts: Sequence[str], most: int, least: int = 8) -> list[str
     blocks = {"".join(own[name] for name in token): count for token, count in used.items() if count >= least}
     chosen = _worthiest({line: found[line] for line in kept}, most * 2 // 3)
     return sorted({*chosen, *_worthiest(blocks, most - len(chosen))})
+
+
+def shared_parts(texts: Sequence[str], most: int, least: int = 8) -> list[str]:
+    """Up to ``most`` functions, each with the gap before it, that all files have alike which have one of that name, and lines that
+    files' other functions have in common: where they save most.
+
+    What a file has of its own (a kernel with its steps, the forward) stays in small pieces, each of which says one thing: which operator
+    comes next is seen in as many examples as there are, whatever stands around it.
+    """
+    files = [text.rstrip("\n").split(_GAP)[1:] for text in texts]
+    found = Counter(part for parts in files for part in parts)
+    named: Counter[str] = Counter()
+    for part, count in found.items():
+        named[_name_of(part)] += count
+    alike = {p: n for p, n in found.items() if n >= least and _name_of(p) not in ("", "ModelNew") and n >= _ALIKE * named[_name_of(p)]}
+    own = [part for parts in files for part in parts if part not in alike and _name_of(part) != "ModelNew"]
+    lines = Counter(line for part in own for line in {f"\n{line}" for line in part.split("\n")[1:]})
+    ways = Counter(_NUMBER.sub("0", line) for line in lines)
+    kept = {
+        line: count for line, count in lines.items()
+        if count >= max(least, _SHARE * len(own)) and (len(line) >= _LONG or count >= _COMMON * len(own))
+        and ways[_NUMBER.sub("0", line)] == 1 and not _SIGNATURE.search(line)
+    }  # fmt: skip
+    chosen = _worthiest({_GAP + part: count for part, count in alike.items()}, most)
+    return sorted({*chosen, *_worthiest(kept, most - len(chosen))})
+
+
+def _name_of(part: str) -> str:
+    head = _HEAD.search(part)
+    return head[1] if head else ""
 
 
 def without_own_names(answer: str, module: str) -> str:
