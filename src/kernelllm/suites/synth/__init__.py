@@ -13,9 +13,9 @@ from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
-VERSION = "7"
+VERSION = "8"
 """The grammar's version: the same version, seed and number give the same text."""
-_SINGLE, _CHAIN = 0.45, 0.4
+_SINGLE, _CHAIN = 0.35, 0.55
 """Shares of single operators with all of their settings, and of products and convolutions with others behind them."""
 _LENGTHS = {1: 0.1, 2: 0.46, 3: 0.27, 4: 0.1, 5: 0.05, 6: 0.02}
 

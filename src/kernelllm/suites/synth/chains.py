@@ -118,13 +118,13 @@ def _convolution(m: ModuleText, kind: Kind) -> Value:
 
 def _number(m: ModuleText, *hints: str, value: Constant = None) -> str:
     """A number that the constructor keeps, or one of its own."""
-    drawn = m.rng.choice((0.1, 0.5, 1.0, 1.5, 2.0, 3.0, round(m.rng.uniform(0.05, 4), 2))) if value is None else value
+    drawn = m.rng.choice((0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 2, 3, round(m.rng.uniform(0.05, 4), 2))) if value is None else value
     if m.rng.random() < 0.3:
         return repr(drawn)
     return m.kept(m.parameter(m.rng.choice(hints), drawn))
 
 
-def _arithmetic(m: ModuleText, v: Value) -> Value | None:
+def _arithmetic(m: ModuleText, v: Value) -> Value:
     """Addition, subtraction, product or quotient with a number."""
     name, hints, forms = m.rng.choice((
         ("scale", ("scaling_factor", "scale_factor", "scale", "multiplier", "factor"),
@@ -138,11 +138,18 @@ def _arithmetic(m: ModuleText, v: Value) -> Value | None:
 
 def _clamp(m: ModuleText, v: Value) -> Value | None:
     """Bounds, on one side or both."""
-    low, high = round(-m.rng.choice((0.0, 0.5, 1.0, 2.0)), 2), m.rng.choice((0.5, 1.0, 2.0, 6.0))
+    low, high = round(-m.rng.choice((0.0, 0.5, 1.0, 2.0, 10.0)), 2), m.rng.choice((0.5, 1.0, 2.0, 6.0, 10.0))
+    if m.rng.random() < 0.2:
+        low, high = -m.rng.choice((0, 1, 2)), m.rng.choice((1, 2))
     way = m.rng.random()
+    if way < 0.12:
+        a, b = m.parameter(m.rng.choice(("hardtanh_min", "min_val")), low), m.parameter(m.rng.choice(("hardtanh_max", "max_val")), high)
+        given = m.rng.choice((f"{a}, {b}", f"min_val={a}, max_val={b}"))
+        return m.step("hardtanh", f"{m.layer('hardtanh', f'nn.Hardtanh({given})')}({v.text})", v)
     if way < 0.5:
         a, b = _number(m, "min_value", "clamp_min", "lower", value=low), _number(m, "max_value", "clamp_max", "upper", value=high)
-        ways = ("torch.clamp({x}, {a}, {b})", "torch.clamp({x}, min={a}, max={b})", "{x}.clamp({a}, {b})", "F.hardtanh({x}, {a}, {b})")
+        ways = ("torch.clamp({x}, {a}, {b})", "torch.clamp({x}, min={a}, max={b})", "{x}.clamp({a}, {b})", "F.hardtanh({x}, {a}, {b})",
+                "F.hardtanh({x}, min_val={a}, max_val={b})")  # fmt: skip
         return m.step("clamp", m.rng.choice(ways).format(x=v.text, a=a, b=b), v)
     if way < 0.75:
         a = _number(m, "min_value", "constant_value", "lower", value=low)
@@ -190,7 +197,7 @@ def _reduced(m: ModuleText, v: Value) -> Value | None:
     if v.kind not in CHANNEL_AXIS or len(v.dims) < 2:
         return None
     dim = m.rng.choice((1, 1, 1, m.rng.randrange(1, len(v.dims))))
-    if v.dims[dim].value == 1:
+    if v.dims[dim].value == 1 and m.rng.random() < 0.6:  # people do reduce what one element is left of
         return None
     name, ways = m.rng.choice((
         ("logsumexp", ("torch.logsumexp({x}, dim={d}{k})",)), ("sum", ("torch.sum({x}, dim={d}{k})", "{x}.sum(dim={d}{k})")),
@@ -305,9 +312,10 @@ def _residual(m: ModuleText, v: Value) -> Value | None:
         return None
     name = m.name(m.rng.choice(("original_x", "identity", "residual", "shortcut", "x_in")))
     m.steps.append(f"{name} = {v.text}{m.rng.choice(('', '', '', '.clone()', '.clone().detach()'))}")
-    way: Callable[[ModuleText, Value], Value | None] = m.rng.choice((pointwise, pointwise, softmax, _norm, _arithmetic))
-    made = way(m, v) or pointwise(m, v)
-    assert made is not None
+    ways: tuple[Callable[[ModuleText, Value], Value | None], ...] = (pointwise, _activation, _activation, softmax, _norm, _arithmetic)
+    made = m.rng.choice(ways)(m, v) or _activation(m, v)
+    if m.rng.random() < 0.35:
+        made = m.rng.choice((_activation, _arithmetic, _arithmetic))(m, made)
     form = m.rng.choice(("{x} + {y}", "{x} + {y}", "{x} * {y}", "{x} - {y}", "{y} + {x}"))
     return m.step("residual", form.format(x=made.text, y=name), made)
 
@@ -322,7 +330,33 @@ def _centred(m: ModuleText, v: Value) -> Value | None:
     return m.step("subtract mean", m.rng.choice(ways).format(x=v.text, d=over), v)
 
 
-def _activation(m: ModuleText, v: Value) -> Value | None:
+def _doubled(m: ModuleText, v: Value) -> Value | None:
+    """The value and itself."""
+    form = m.rng.choice(("{x} + {x}", "{x} + {x}", "{x} * {x}", "torch.add({x}, {x})"))
+    return m.step("doubled", form.format(x=v.text), v)
+
+
+def _twice(m: ModuleText, v: Value) -> Value | None:
+    """The same activation two times, now and then three."""
+    name = m.rng.choice(_USUAL)
+    way = written(m, POINTWISE[name])
+    layer = m.layer(m.rng.choice((name, "activation", "act")), way) if way.startswith("nn.") else ""
+    for _ in range(m.rng.choice((2, 2, 2, 3))):
+        v = m.step(name, f"{layer}({v.text})" if layer else way.format(x=v.text, c="1.0"), v)
+    return v
+
+
+def _product(m: ModuleText, v: Value) -> Value | None:
+    """One more layer over the last dimension."""
+    if v.kind not in ("rows", "sequence") or v.dims[-1].value == 1:
+        return None
+    out = m.constant(m.rng.choice(("output_size", "out_features", "hidden_dim")), m.rng.choice((16, 32, 64)))
+    made = f"nn.Linear({m.of_constructor(v.dims[-1])}, {m.of_constructor(out)})"
+    layer = m.layer(m.rng.choice(("linear2", "fc2", "out_proj", "head")), made)
+    return m.step("linear", f"{layer}({v.text})", v, dims=(*v.dims[:-1], out))
+
+
+def _activation(m: ModuleText, v: Value) -> Value:
     """One of the activations that stand behind layers most often."""
     name = m.rng.choice(_USUAL)
     way = written(m, POINTWISE[name])
@@ -337,8 +371,8 @@ def _activation(m: ModuleText, v: Value) -> Value | None:
 LESS: Final[dict[Kind, Kind]] = {"rows": "vector", "sequence": "rows", "signal": "rows", "image": "signal", "volume": "image"}
 """The kind without one dimension."""
 FOLLOWING: Final[dict[Operator, float]] = {
-    _activation: 9, pointwise: 4, _arithmetic: 6, _clamp: 3, _parameter: 5, _gate: 1.5, _reduced: 3, _over_places: 1.2, _global_pool: 1.2,
-    _norm: 4,
+    _activation: 10, pointwise: 2.5, _arithmetic: 6, _clamp: 3, _parameter: 5, _gate: 1.5, _reduced: 3, _over_places: 1.2,
+    _global_pool: 1.2, _norm: 4, _twice: 1.2, _doubled: 0.5, _product: 0.8,
     _pooled: 2.5, _residual: 1.5, _centred: 0.7, _squeezed: 1.5, _as_signal: 0.5, softmax: 2, two_inputs: 1, shortcut: 0.7, reduce: 1,
     global_pool: 0.5, pool: 0.5, learned: 0.5,
 }  # fmt: skip
