@@ -9,6 +9,7 @@ from typing import Final
 
 from kernelllm.core.text import syntax_tree
 from kernelllm.models.asked_module import class_named, methods_of, operators_of, plain_name
+from kernelllm.train.parallel import mapped
 
 _LEAST: Final = 8
 """Pairs that must have an operator."""
@@ -19,20 +20,25 @@ def copied_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
     begins with it (``gelu_tanh``), to be called in kernels."""
     named: Counter[str] = Counter()
     written: Counter[str] = Counter()
-    for module, kernel in pairs:
-        try:
-            model, file = class_named(syntax_tree(module), "Model"), syntax_tree(kernel)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        methods = methods_of(model) if model is not None else {}
-        if not {"__init__", "forward"} <= methods.keys():
-            continue
-        functions = [n for n in file.body if isinstance(n, ast.FunctionDef)]
-        calls = [n.func.value for n in ast.walk(file) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
-        started = {n.id for n in calls if isinstance(n, ast.Name)}
-        functions = [f for f in functions if f.name not in started]
-        own = [plain_name(f.name) for f in functions if [ast.unparse(d) for d in f.decorator_list] == ["triton.jit"]]
-        operators = operators_of(methods["__init__"], methods["forward"])
+    for operators, own in mapped(_operators, list(pairs)):
         named.update(operators)
-        written.update(name for name in operators if any(f.startswith(name) for f in own))
+        written.update(own)
     return sorted(name for name, count in named.items() if count >= _LEAST and written[name] == count)
+
+
+def _operators(pair: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """(the operators that a module names, those for which its file has a function)."""
+    try:
+        model, file = class_named(syntax_tree(pair[0]), "Model"), syntax_tree(pair[1])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [], []
+    methods = methods_of(model) if model is not None else {}
+    if not {"__init__", "forward"} <= methods.keys():
+        return [], []
+    functions = [n for n in file.body if isinstance(n, ast.FunctionDef)]
+    calls = [n.func.value for n in ast.walk(file) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
+    started = {n.id for n in calls if isinstance(n, ast.Name)}
+    functions = [f for f in functions if f.name not in started]
+    own = [plain_name(f.name) for f in functions if [ast.unparse(d) for d in f.decorator_list] == ["triton.jit"]]
+    operators = sorted(operators_of(methods["__init__"], methods["forward"]))
+    return operators, [name for name in operators if any(f.startswith(name) for f in own)]
