@@ -46,8 +46,10 @@ def llama() -> torch.nn.Module:
     return transformers.LlamaForCausalLM(config).eval()
 
 
-def drawn(model: torch.nn.Module, prompts: list[list[int]], most: int, check: decoding.Continuation | None = None) -> list[decoding.Drawn]:
-    chooser, weights = decoding.Chooser(0.0, 1.0, 0, 256, check), LlamaWeights(model, torch.float32)
+def drawn(
+    model: torch.nn.Module, prompts: list[list[int]], most: int, check: decoding.Continuation | None = None, temperature: float = 0.0
+) -> list[decoding.Drawn]:
+    chooser, weights = decoding.Chooser(temperature, 1.0, 0, 256, check), LlamaWeights(model, torch.float32)
     return decoding.generate(weights, prompts, [0] * len(prompts), ends={1}, choose=chooser, most=most, stopped=lambda: False)
 
 
@@ -66,6 +68,15 @@ def test_tokens_after_which_no_python_can_follow_are_refused(llama: torch.nn.Mod
     assert "]" in free
     held = "".join(pieces[t] for t in drawn(llama, [[5, 6]], 30, decoding.Continuation(pieces, PythonPrefix(), 128))[0].tokens)
     assert "]" not in held
+
+
+@pytest.mark.parametrize("hold_lines", [True, False])
+def test_lines_that_read_unknown_names_are_drawn_again_where_lines_are_held(llama: torch.nn.Module, hold_lines: bool) -> None:
+    pieces = ["\nx = 1", ""] + ["\ny = unknown" if token % 16 == 0 else "\ny = 2" for token in range(126)]
+    check = decoding.Continuation(pieces, PythonPrefix(), 128, hold_lines=hold_lines)
+    text = "".join(pieces[t] for t in drawn(llama, [[5, 6]], 40, check, temperature=20.0)[0].tokens)
+    assert "y = 2" in text
+    assert ("unknown" in text) is not hold_lines
 
 
 def test_weights_come_back_from_int8(llama: torch.nn.Module, tmp_path: Path) -> None:
