@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import EXTERN, Sectioned, judge_options, output_options, sampling_options, workers_option
+from kernelllm.app.cli_options import EXTERN, Sectioned, judge_options, key_value, output_options, sampling_options, workers_option
 
 if TYPE_CHECKING:
     from kernelllm.bench.runner import Bench
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--extern", type=click.Choice(EXTERN), help="As in optimize.  [default: avoid; with --track hybrid: auto]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N problems.")
 @click.option("--shard", metavar="I/N", help="Only every N-th problem from the I-th on (I from 0).")
+@click.option("-O", "--option", "writer", metavar="KEY=VALUE", multiple=True, help="An option of the writer, e.g. dtype=bfloat16.")
 @workers_option
 @click.option("--rejudge", metavar="RUN", help="Judge the answers of a run, or of a folder of KernelBench's generations; asks no model.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -75,7 +76,8 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     require(model)
     settings = judge_settings(**{name: options[name] for name in signature(judge_settings).parameters if name in options})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
-    asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"])
+    told = dict(key_value(text) for text in options["writer"])
+    asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"], options=told)
     known = wiring.known_answers(options["rejudge"], store) if options["rejudge"] else None
     n, rounds = options["n"], options["rounds"]
     if known is not None:  # their own model and numbers, unless others are asked for
