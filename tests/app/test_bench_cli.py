@@ -100,9 +100,12 @@ def test_dry_run_counts_and_does_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["nosuchsuite"], "nosuchsuite"), (["examples", "-m", "compilr"], "compiler"), (["examples", "--shard", "4/4"], "--shard"),
-        (["examples", "-m", "compiler", "-O", "stepps=true"], "stepps"), (["examples", "-O", "steps"], "KEY=VALUE"),
-    ],  # fmt: skip
+        (["nosuchsuite"], "nosuchsuite"),
+        (["examples", "-m", "compilr"], "compiler"),
+        (["examples", "--shard", "4/4"], "--shard"),
+        (["examples", "-m", "compiler", "-O", "stepps=true"], "stepps"),
+        (["examples", "-O", "steps"], "KEY=VALUE"),
+    ],
 )
 def test_wrong_use_of_bench_is_told_before_any_work(tmp_path: Path, arguments: list[str], word: str) -> None:
     result = CliRunner().invoke(cli, ["bench", *arguments, "--db", str(tmp_path / "x.db")])
