@@ -73,7 +73,7 @@ def _cut_off(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
 
 def _first_two(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
     """A dimension of which two elements are read. Torch takes it that a size which varies is at least 2, and asks for no guard."""
-    size = node.args[0].meta["val"].shape[_dimension(node)]  # type: ignore[union-attr]
+    size = node.args[0].meta["val"].shape[_dimension(node)]
     ends = node.args[2:4] if node.target is torch.ops.aten.slice.Tensor else node.args[2:3]
     numbers = [n for n in ends if isinstance(n, int) and abs(n) <= 2]
     if not isinstance(size, torch.SymInt) or not numbers or isinstance(node.meta["val"], torch.SymInt):
@@ -88,7 +88,7 @@ def _first_two(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
 
 
 def _dimension(node: torch.fx.Node) -> int:
-    return int(node.args[1]) if len(node.args) > 1 else 0  # type: ignore[arg-type]
+    return int(node.args[1]) if len(node.args) > 1 else 0
 
 
 def solved(env: ShapeEnv, known: Collection[sympy.Symbol]) -> dict[sympy.Expr, sympy.Expr]:
