@@ -264,6 +264,8 @@ INDUCTOR = (
            "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
     *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
+    *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",
+           "IndexPropagation.statically_true(self, e)"),
     *_each("compiler/inductor/size_extremes.py", "what is known of all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.statically_known_leq(self, left, right)", "called"),
     *_each(

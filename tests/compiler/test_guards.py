@@ -312,6 +312,22 @@ def test_a_diagonal_is_as_long_as_the_shorter_side(file: Path) -> None:
     assert outcomes(file, code) == [""]
 
 
+FIRST_TWO = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, y): return x[:, :2].sin() + y[:, -2:], x.cos()
+def get_inputs(): return [torch.rand(24, 40), torch.rand(24, 30)]
+"""
+
+
+@written(FIRST_TWO)
+def test_two_elements_are_not_read_of_one(file: Path) -> None:
+    """Torch takes it that a size that varies is no 1, and asks for no guard."""
+    calls = ("rand(7, 2), torch.rand(7, 2)", "rand(7, 1), torch.rand(7, 9)", "rand(7, 9), torch.rand(7, 1)")
+    wide, *thin = outcomes(file, *(f"ModelNew()(torch.{sizes})" for sizes in calls))
+    assert (wide, ["written for" in error for error in thin]) == ("", [True, True])
+
+
 REMAINDERS = """
 import torch, torch.nn as nn
 class Model(nn.Module):

@@ -47,17 +47,48 @@ def needed(guard: Any) -> sympy.Basic | None:
     return weak(*condition.args) if weak else condition
 
 
-def of_slices(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
-    """That tensors are as long as what is cut off their start: of none, torch's slice has no element, and a size less one would be -1."""
+def of_parts(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
+    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it."""
     meaning = {symbol: expression for expression, symbol in derived_sizes.table(env).items() if str(symbol) not in known}
     found: dict[Condition, None] = {}
-    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.slice.Tensor):
-        size = node.meta["val"].shape[node.args[1] if len(node.args) > 1 else 0]
-        number, rest = size.node.expr.as_coeff_Add() if isinstance(size, torch.SymInt) else (sympy.Integer(0), None)
-        whole = _expanded(env.replace(rest), meaning) if rest is not None and number.is_negative and rest.is_Symbol else None
-        if whole is not None and {str(s) for s in whole.free_symbols} <= set(known):
-            found[size_text(whole), ">=", str(-number)] = None
+    for node in graph.graph.nodes:
+        if node.target in (torch.ops.aten.slice.Tensor, torch.ops.aten.select.int):
+            size, length = max(_cut_off(node), _first_two(node), key=lambda part: part[1])
+            whole = _expanded(env.replace(size), meaning)
+            if length and whole.free_symbols and {str(s) for s in whole.free_symbols} <= set(known):
+                number, rest = whole.as_coeff_Add()
+                found[size_text(rest), ">=", str(length - number)] = None
     return tuple(found)
+
+
+def _cut_off(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
+    """What a slice is long before a number is cut off, and that number: of a tensor of none torch's slice has no element, not -1."""
+    if node.target is torch.ops.aten.slice.Tensor:
+        size = node.meta["val"].shape[_dimension(node)]
+        number, rest = size.node.expr.as_coeff_Add() if isinstance(size, torch.SymInt) else (sympy.Integer(0), None)
+        if rest is not None and number.is_negative and rest.is_Symbol:
+            return rest, int(-number)
+    return sympy.Integer(0), 0
+
+
+def _first_two(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
+    """A dimension of which two elements are read. Torch takes it that a size which varies is at least 2, and asks for no guard."""
+    size = node.args[0].meta["val"].shape[_dimension(node)]
+    ends = node.args[2:4] if node.target is torch.ops.aten.slice.Tensor else node.args[2:3]
+    numbers = [n for n in ends if isinstance(n, int) and abs(n) <= 2]
+    if not isinstance(size, torch.SymInt) or not numbers or isinstance(node.meta["val"], torch.SymInt):
+        return sympy.Integer(0), 0
+    if node.target is torch.ops.aten.slice.Tensor:
+        length = max(map(abs, numbers)) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
+    else:
+        length = max(n + 1 if n >= 0 else -n for n in numbers)
+    expression = size.node.expr
+    smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(1)))
+    return expression, length if length == 2 and smallest.is_Integer and smallest < 2 else 0
+
+
+def _dimension(node: torch.fx.Node) -> int:
+    return int(node.args[1]) if len(node.args) > 1 else 0
 
 
 def solved(env: ShapeEnv, known: Collection[sympy.Symbol]) -> dict[sympy.Expr, sympy.Expr]:

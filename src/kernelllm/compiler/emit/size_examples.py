@@ -11,8 +11,8 @@ from kernelllm.compiler.emit.size_names import as_python
 
 _DRAWN, _ENOUGH = 3000, 12
 """Sets of sizes that are tried, and how many that fit the conditions so far tell of another one."""
-_NOT_EMPTY = (">=", "1")
-"""No example has a size of 0, so that none tells of this condition."""
+_SMALLEST = ((">=", "1"), (">=", "2"))
+"""No example has a size of 0 or 1, so that none tells of these conditions."""
 
 
 def independent(conditions: Iterable[Condition], sizes: Sequence[Size]) -> list[Condition]:
@@ -23,7 +23,7 @@ def independent(conditions: Iterable[Condition], sizes: Sequence[Size]) -> list[
     kept: list[Condition] = []
     for condition, code in codes:
         fitting = [e for e in examples if _holds(code, e)]
-        if len(fitting) < len(examples) or condition[1:] == _NOT_EMPTY:
+        if len(fitting) < len(examples) or condition[1:] in _SMALLEST:
             kept.append(condition)
         if len(fitting) >= _ENOUGH:
             examples = fitting

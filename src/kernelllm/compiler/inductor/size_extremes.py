@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,10 +21,12 @@ _END = 2**63 - 1
 
 def replace(stack: ExitStack) -> None:
     """Files have no guards of Inductor's: a diagonal of 24 x 40 elements must not be 24 long at 40 x 24."""
+    from torch._inductor.index_propagation import IndexPropagation
     from torch._inductor.sizevars import SizeVarAllocator
 
     patch(stack, SizeVarAllocator, "evaluate_min", _smaller)
     patch(stack, SizeVarAllocator, "evaluate_max", _larger)
+    patch(stack, IndexPropagation, "statically_true", _of_indices(IndexPropagation.statically_true))
 
 
 def of_two(graph: GraphModule) -> None:
@@ -40,6 +43,20 @@ def of_two(graph: GraphModule) -> None:
                 made.meta = {**node.meta, "val": function(*values)}
         node.replace_all_uses_with(made)
         graph.graph.erase_node(node)
+
+
+def _of_indices(known: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """What is known of indices. Of the larger of 0 and an index torch 2.13 asks more without their ranges, and raises."""
+
+    def statically_true(propagation: Any, condition: Any) -> bool:
+        try:
+            return known(propagation, condition)
+        except AssertionError as error:
+            if "vr must not be None" not in str(error):
+                raise
+            return False
+
+    return statically_true
 
 
 def _smaller(sizes: Any, left: Any, right: Any) -> Any:
