@@ -329,7 +329,14 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
         if lowered.fixed is not None:  # other sizes vary: a GPU would choose anew for each
-            lowered.options = msgspec.structs.replace(lowered.options, autotune=False)
+            tuned, lowered.options = lowered.options, msgspec.structs.replace(lowered.options, autotune=False)
+            try:
+                return _emitted(part, lowered, options)
+            except (KernelLLMError, SystemError):
+                raise
+            except Exception as error:  # a fault of the compiler in what is for speed alone costs the speed, not the file
+                log.warning("%s: no path for its own sizes", problem.name, exc_info=error)
+                lowered.fixed, lowered.options = None, tuned
         return _emitted(part, lowered, options)
 
     def part_of_loop(part: Problem, check: Callable[[Captured], None] | None) -> str:

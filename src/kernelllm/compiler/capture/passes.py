@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import (
+    convolution_windows,
     equal_steps,
     faster_convolutions,
     faster_templates,
@@ -45,6 +46,7 @@ def run(graph: GraphModule, options: Options) -> None:
 
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
+    convolution_windows.write_out(graph)
     drop_copies(graph)
     one_hot.rewrite(graph, options)
     unstacked.rewrite(graph, options)
