@@ -256,7 +256,7 @@ class Session:
         start = time.perf_counter()
         try:
             with (
-                circumstances(command, inputs),
+                circumstances(command, self.model, inputs),
                 self.candidate_code("run", noise=noise),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
