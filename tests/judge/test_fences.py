@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from judge.problems import SQUARE, elementwise
+from judge.problems import SQUARE, candidate, elementwise
 
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.core.types import Status
 from kernelllm.judge import Judge
+from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.worker.fences import Fences
 
 X = torch.randn(6, 5)
@@ -75,6 +76,17 @@ def test_a_huge_workspace_is_not_touched() -> None:
         assert torch.empty(2**40, dtype=torch.uint8, device="meta").is_meta
         huge = torch.empty(2**28, dtype=torch.uint8)
     assert huge.untyped_storage().nbytes() == 2**28
+
+
+def test_memory_that_nobody_wrote_is_poison_in_every_run(warm: Judge) -> None:
+    """Also where operators are not watched, as with one model at two sizes."""
+    kept = candidate("", "        return torch.empty(64)")
+    warm.judge(SQUARE, elementwise("v * v"))  # the server is up now
+    with warm.context.workers.start(kept, 30.0) as process:
+        process.construct(([], {}), INIT_SEED)
+        for flags in ({}, {"apart": True}, {"grad": True}, {"inference": True}, {"times": 2}):
+            assert process.run([X], 1, **flags).value.isnan().all(), flags
+        assert not process.run([X], 1, apart=True, bare=True).value.isnan().all()
 
 
 @pytest.mark.gpu

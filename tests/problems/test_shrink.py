@@ -10,6 +10,7 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
+from kernelllm.problems.confirm import GOOD, grade
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.relations import DryRuns
 from kernelllm.problems.shrink import describe, shrunk
@@ -180,6 +181,18 @@ def test_small_batches_over_which_batch_norm_is_ill_conditioned_are_avoided() ->
     )  # fmt: skip
     for names in values(problem):
         assert names["batch"] > 2
+
+
+def test_few_numbers_of_half_precision_that_are_normalised_again_and_again_are_ill_conditioned() -> None:
+    forward = """a = x[0].view(*x[0].shape[:2], self.h, -1)
+        for _ in range(6):
+            a = F.layer_norm(F.gelu(a), a.shape[-1:])
+        return a.flatten(2)"""
+    problem = make(
+        forward, "[torch.randn(batch, length, width).bfloat16()]", "batch, length, width, heads = 2, 64, 768, 12", "[heads]",
+        "self.h = heads", "self, heads",
+    )  # fmt: skip
+    assert [grade(problem, {"width": 12 * each}) == GOOD for each in (2, 3, 8, 64)] == [False, False, True, True]
 
 
 def test_rows_are_added_where_rounding_makes_anything_of_the_output_of_few() -> None:

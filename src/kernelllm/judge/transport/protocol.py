@@ -146,6 +146,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     spoiled: bool = False  # after the outputs of the run before were written into
     times: int = 1  # call the model so often; what the last call returns is the output
     autocast: bool = False  # to bfloat16
+    hooked: bool = False  # with the hooks of kernelllm.judge.hooks
     in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
     backward: str = ""  # another order of forwards and backwards, of those in kernelllm.judge.gradient_outputs
     hold: bool = False  # hold the outputs until they are collected, while other runs are made

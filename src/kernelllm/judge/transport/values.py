@@ -26,6 +26,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
+import re
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -37,6 +39,7 @@ import torch
 from kernelllm.judge.transport import plain
 from kernelllm.problems import nested
 
+_DESCRIBED = re.compile(r"(\w+)\[([\d, ]*)\]")
 MAX_DEPTH = 32
 MAX_NODES = 100_000
 Tree = list[Any]
@@ -237,6 +240,13 @@ def dtype(name: str) -> torch.dtype:
 def dtype_name(kind: torch.dtype) -> str:
     """``torch.float32`` to ``float32``."""
     return str(kind).removeprefix("torch.")
+
+
+def described_bytes(texts: Sequence[str]) -> int:
+    """Bytes of all tensors that such texts as ``float32[8, 128]`` speak of."""
+    found = [(getattr(torch, name, None), lengths.split(",")) for text in texts for name, lengths in _DESCRIBED.findall(text)]
+    known = [(kind, lengths) for kind, lengths in found if isinstance(kind, torch.dtype)]
+    return sum(kind.itemsize * math.prod(int(d) for d in lengths if d.strip()) for kind, lengths in known)
 
 
 def flatten(value: Any) -> list[torch.Tensor]:

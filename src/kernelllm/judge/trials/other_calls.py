@@ -1,5 +1,5 @@
-"""Calls that users make and problems do not: one model at two sizes, arguments by their names or left out, results that are written into
-before the next call. A clear error is fine."""
+"""Calls that users make and problems do not: one model at two sizes, with hooks, arguments by their names or left out, results that are
+written into before the next call. A clear error is fine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Severity, Status
+from kernelllm.judge.hooks import hooked, turned
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_results import is_wrong, result
+from kernelllm.judge.trials.reference_results import differs, is_wrong, result
 from kernelllm.problems.bounds import LOWEST, at_bounds
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
@@ -42,12 +43,13 @@ def try_other_calls(process: CandidateProcess, references: Sequence[Reference], 
     own = process.run(inputs, seed).value
     if is_wrong(own, usual):
         return []
+    unhooked = _with_hooks(process, reference, inputs, seed, usual)
     for other in references[1:2]:
         _try_two_sizes(process, reference, other, inputs, seed, usual)
     if keeps:
         _try_lower_first(process, reference, inputs, seed, usual)
     warnings, limits = _by_names(process, reference, inputs, seed, usual)
-    warnings += _left_out(process, reference, inputs, seed)
+    warnings += unhooked + _left_out(process, reference, inputs, seed)
     warnings += _written_into(process, reference, inputs, seed, own)
     found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
     return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in limits]
@@ -76,6 +78,24 @@ def _try_two_sizes(
     if fits and any(is_wrong(mine, right) for mine, right in zip(made, (usual, expected, usual), strict=True)):
         text = "Silently different where one model is called at two sizes: the second result is wrong. Keep nothing of an input's size"
         raise CandidateFailure(Status.INCORRECT, f"{text}, or look whether it is still the same.", check=NAME)
+
+
+def _with_hooks(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> list[str]:
+    """Hooks that a user registers on the model itself change its inputs and its result, as they do with the reference."""
+    with hooked(reference.model):
+        expected = result(reference, reference.model, inputs, seed)
+    if not differs(expected, usual):
+        return []
+    try:
+        process.load(reference.buffers(), reference.training)
+        value = process.run(inputs, seed, hooked=True).value
+    except CandidateFailure:  # whoever calls it would see that
+        return []
+    none, after, before = (not is_wrong(*pair) for pair in ((value, usual), (value, turned(usual)), (turned(value), expected)))
+    if is_wrong(value, expected) and (none or after or before):  # anything else comes of other inputs, and not of hooks
+        which = "pre-hooks" if after else "hooks" if before else "hooks and pre-hooks"
+        return [f"Forward {which} of the model do not act, as they do with the reference: leave nn.Module's own __call__ in its place."]
+    return []
 
 
 def _try_lower_first(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:

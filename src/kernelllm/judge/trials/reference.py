@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,11 +29,12 @@ from kernelllm.judge.trials.failed_runs import failures_logged
 from kernelllm.judge.trials.other_buffers import OtherBuffers
 from kernelllm.judge.trials.other_choices import OtherChoices
 from kernelllm.judge.trials.reference_run import ReferenceRun
-from kernelllm.judge.trials.rounding import OtherRounding, Rounding, in_float64, moved
+from kernelllm.judge.trials.rounding import OtherRounding, Rounding, moved
 from kernelllm.judge.trials.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
 from kernelllm.judge.trials.survivable import in_range
 from kernelllm.judge.trials.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.written_inputs import comparable, giving_inputs
+from kernelllm.problems.float64 import in_float64
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, seed_all
@@ -50,9 +49,8 @@ HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _OF_DOUBLE = 2.0**-20
 """Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
-_PERTURBATIONS, _OF_HALF, _MORE = 2, 6, range(2, 10)
+_FIRST, _OF_HALF, _MORE, _MORE_OF_HALF = range(2), range(6), range(2, 10), range(6, 24)
 """Runs in which everything is moved by rounding. In half precision a single number may be off by far more than another."""
-_SHAPE = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 
 class Reference:
@@ -105,11 +103,7 @@ class Reference:
     @property
     def bytes(self) -> int:
         """Bytes of parameters, buffers and one set of inputs."""
-        shapes = [found for text in self.sizes.inputs for found in _SHAPE.findall(text)]
-        dims = [(kind, text.split(",")) for name, text in shapes if isinstance(kind := getattr(torch, name, None), torch.dtype)]
-        own = sum(t.numel() * t.element_size() for t in self.state().values())
-        given = sum(kind.itemsize * math.prod(int(d) for d in lengths if d.strip()) for kind, lengths in dims)
-        return int(own + given)
+        return sum(t.numel() * t.element_size() for t in self.state().values()) + values.described_bytes(self.sizes.inputs)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name, detached."""
@@ -221,6 +215,10 @@ class Reference:
         value = outcome.expected.value
         outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
         outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
+        if any(t.dtype.itemsize == 2 for t in self._floating(private)):
+            outcome.more_roundings = lambda: self._under(OtherRounding, value, private, seed, before, numbers=_MORE_OF_HALF)
+        else:
+            outcome.more_roundings = outcome.decided_otherwise
         outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
         other = self._other_choices(value, private, seed, before)
         outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
@@ -314,7 +312,7 @@ class Reference:
             others = (*self._perturbed(value, inputs, seed, before),)
             choices = self._other_choices(value, inputs, seed, before).choices() if half else []
             if half and not any(choice.saturated for choice in choices):  # which no rounding tells apart
-                others += (*self._under(OtherRounding, value, inputs, seed, before, runs=_OF_HALF),)
+                others += (*self._under(OtherRounding, value, inputs, seed, before, numbers=_OF_HALF),)
             yield replace(expected, equally_right=(*expected.equally_right, *others)), bool(expected.equally_right)
 
     def _other_choices(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> OtherChoices:
@@ -332,11 +330,11 @@ class Reference:
 
     def _under(
         self, rounding: type[Tf32Convolutions | ExactConvolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,
-        before: Mapping[str, torch.Tensor], stochastic: bool = True, runs: int = _PERTURBATIONS,
+        before: Mapping[str, torch.Tensor], stochastic: bool = True, numbers: range = _FIRST,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in working precision under another rounding. What it does to a mask (of a ReLU, in its gradient) is chance: several
         at random say more."""
-        for number in range(runs if stochastic else 1):
+        for number in numbers if stochastic else range(1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
@@ -346,7 +344,7 @@ class Reference:
 
     def _perturbed(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS,
-        numbers: range = range(_PERTURBATIONS), order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        numbers: range = _FIRST, order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""

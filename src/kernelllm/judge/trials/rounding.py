@@ -6,8 +6,6 @@ mean, far larger than their difference, moves both.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +15,6 @@ from kernelllm.judge.checks.operator_families import HEAVY, family, operator, we
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.without_dynamo import OperatorMode
 
-_CONVERSIONS = ("aten._to_copy.default", "prims.convert_element_type.default")
 _EXACT = frozenset((
     "abs", "amax", "amin", "aminmax", "ceil", "clamp", "clamp_max", "cummax", "cummin", "floor", "fmax", "fmin", "hardtanh", "kthvalue",
     "masked_select", "max", "max pooling", "maximum", "median", "min", "minimum", "neg", "relu", "round", "sign", "sort", "topk", "trunc",
@@ -103,35 +100,3 @@ def moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
 
 def _moved_by(t: torch.Tensor, noise: torch.Tensor, roundings: float) -> torch.Tensor:
     return t * (1 + roundings * torch.finfo(torch.float32).eps * (2 * noise - 1))
-
-
-@contextlib.contextmanager
-def in_float64(*, conversions: bool) -> Iterator[None]:
-    """New floating-point tensors are float64. Without ``conversions`` those of float64 to another floating-point type do nothing, and
-    what names such a type itself is float64 too."""
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with contextlib.nullcontext() if conversions else _KeepsFloat64():
-            yield
-    finally:
-        torch.set_default_dtype(old)
-
-
-class _KeepsFloat64(OperatorMode):
-    """A module that sums in float32 and goes on in half precision multiplies float64 by half precision otherwise, which is an error."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = dict(kwargs or {}), str(func)
-        wide = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype is torch.float64
-        if name in _CONVERSIONS and wide:
-            wanted = kwargs.get("dtype") or (args[1] if len(args) > 1 else None)
-            if isinstance(wanted, torch.dtype) and wanted.is_floating_point:
-                return args[0].clone()
-        if getattr(kwargs.get("dtype"), "is_floating_point", False) and torch.Tag.nondeterministic_seeded not in func.tags:
-            kwargs["dtype"] = torch.float64  # a constant, a sum; other random numbers would be drawn
-        if operator(name) in ("_softmax", "_log_softmax") and wide:
-            args = (*args[:2], False)  # half_to_float
-        if operator(name) in ("_softmax_backward_data", "_log_softmax_backward_data") and wide:
-            args = (*args[:3], torch.float64)
-        return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a run's command says of gradients, autocast, and how often to call."""
+"""What a run's command says of gradients, autocast, hooks, and how often to call."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from kernelllm.judge.hooks import hooked
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.transport import values
 from kernelllm.judge.worker import devices
 
 
 @contextlib.contextmanager
-def circumstances(command: p.RunOnce, inputs: Any) -> Iterator[None]:
+def circumstances(command: p.RunOnce, model: Any, inputs: Any) -> Iterator[None]:
     """A context manager for the call."""
     asking = [t for t in values.flatten(inputs) if t.is_floating_point() and not t.requires_grad] if command.grad else []
     for tensor in asking:
@@ -23,7 +24,12 @@ def circumstances(command: p.RunOnce, inputs: Any) -> Iterator[None]:
     cudnn: Any = torch.backends.cudnn
     exact = cudnn.flags(enabled=True, allow_tf32=False) if command.exact_products else contextlib.nullcontext()
     try:
-        with mode, exact, devices.autocast() if command.autocast else contextlib.nullcontext():
+        with (
+            mode,
+            exact,
+            devices.autocast() if command.autocast else contextlib.nullcontext(),
+            hooked(model) if command.hooked else contextlib.nullcontext(),
+        ):
             yield
     finally:
         for tensor in asking:

@@ -235,7 +235,6 @@ class Session:
         """One call of the model."""
         values.spoil(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
-        fences = Fences(guards=self.mode is Mode.CUDA) if watched and not command.bare else None
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
@@ -250,13 +249,14 @@ class Session:
             self.called.asked(command.frozen, command.backward, repeats=command.in_order)
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
+        fences = None if command.bare or suppressed else Fences(guards=watched and self.mode is Mode.CUDA)
         noise = functools.partial(devices.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
-                circumstances(command, inputs),
+                circumstances(command, self.model, inputs),
                 self.candidate_code("run", noise=noise),
                 fences or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),

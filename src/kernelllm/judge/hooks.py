@@ -1,0 +1,41 @@
+"""Hooks as users register them on a model: one that changes its inputs, and one that changes its output."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kernelllm.problems.nested import mapped
+
+
+@contextlib.contextmanager
+def hooked(model: torch.nn.Module) -> Iterator[None]:
+    """While this is entered, the model has a forward pre-hook that halves every other floating-point element of its inputs, and a forward
+    hook that gives :func:`turned` output."""
+    module = torch.nn.Module  # not what a candidate has under these names
+    handles = [module.register_forward_pre_hook(model, _before)]
+    handles.append(module.register_forward_hook(model, lambda _, __, output: turned(output)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def turned(output: Any) -> Any:
+    """The output with other numbers in all its tensors."""
+    return mapped(output, lambda t: ~t if t.dtype is torch.bool else -t if t.is_floating_point() or t.is_complex() else t + 1)
+
+
+def _before(_: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(mapped(list(inputs), _halved))
+
+
+def _halved(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements and not all of them: norms do not see the scale of a whole."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor * (1 - torch.arange(tensor.numel(), device=tensor.device).remainder(2).to(tensor.dtype).reshape(tensor.shape) / 2)
