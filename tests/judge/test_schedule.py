@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from kernelllm.core.types import OF_TORCH_COMPILE, Problem
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, STRICT
-from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED, draw
+from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED, UNEVEN, draw
 from kernelllm.judge.trials.parameter_states import RANDOM
 from kernelllm.judge.trials.schedule import schedule
 
@@ -48,6 +49,14 @@ def test_the_quick_profile_sees_both_signs_and_other_parameters_in_few_trials() 
     assert [one.distribution for one in second] == [PROBLEM, PROBLEM, "normal"]
     assert len(first) == len(second) + 1
     assert first[-1].state == RANDOM
+
+
+@pytest.mark.parametrize(("ops", "drawn"), [({"aten.cumsum.default": 1}, True), ({"aten.cumprod.default": 1}, False)])
+def test_uneven_factors_are_no_trial_of_long_products(ops: dict[str, int], *, drawn: bool) -> None:
+    """Large factors of one part overflow there, where the product of all that is before is 0: in another order it is not a number."""
+    inputs = [torch.randn(8, 4096)]
+    of: Any = SimpleNamespace(device="cpu", forms={}, ops=ops, inputs=lambda seed: inputs, problem=Problem(name="p", source=""))
+    assert (draw(of, UNEVEN, 1, 0) is not None) == drawn
 
 
 def test_weights_among_the_inputs_of_a_compiled_graph_keep_their_size() -> None:

@@ -47,6 +47,8 @@ FAINT_SQUARES, FAINT_NUMBERS = "faint_squares", "faint_numbers"
 NAN, INFINITE = "nan", "infinite"
 """The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
+_OF_MANY_FACTORS = re.compile(r"aten\.(cumprod|prod)\b")
+"""Of large factors a product of some may be infinite and that of all 0: which comes out is a matter of the order."""
 
 BOUNDS = (LOWEST, HIGHEST)
 """The problem's own inputs at the bounds of what it draws: see :mod:`kernelllm.problems.bounds`."""
@@ -118,6 +120,8 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
     if distribution == HEAVY and _softmax_of_products(reference.ops):
         return None
     if distribution == FAR and not _of_statistics(reference.ops):
+        return None
+    if distribution == UNEVEN and any(_OF_MANY_FACTORS.match(name) for name in reference.ops):
         return None
     if distribution in (FAINT_SQUARES, FAINT_NUMBERS):
         return _faint(reference, distribution, seed)
