@@ -64,6 +64,18 @@ def get_inputs(): return [torch.randint(0, 50, (40,)), torch.tensor([0, 5, 5, 20
 """
 
 
+MODES = """
+class Model(nn.Module):
+    def __init__(self, modes, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(modes, width, width, dtype=torch.complex64) / width)
+    def forward(self, x):
+        mixed = torch.einsum("bmi,mio->bmo", torch.fft.rfft(x, dim=1)[:, :self.weight.shape[0]], self.weight)
+        return F.gelu(torch.fft.irfft(mixed, n=x.shape[1], dim=1)).softmax(-1)
+def get_inputs(): return [torch.randn(9, 30, 12)]
+def get_init_inputs(): return [7, 12]
+"""
+
 SPECIAL = """
 class Model(nn.Module):
     def forward(self, x, y, image, place):
@@ -124,6 +136,13 @@ def test_rotated_heads_keep_the_order_of_their_memory_at_known_sizes(hybrid: Jud
     source = compiled(problem(ROTATED), Options(extern="avoid", fixed=True, mixed=True))
     assert "forward_at_known_sizes" in source
     verdict = hybrid.judge(problem(ROTATED), Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
+def test_a_product_of_complex_matrices_is_one_of_real_ones(hybrid: Judge) -> None:
+    source = compiled(problem(MODES), Options(extern="avoid", fixed=True, mixed=True))
+    assert source.count("torch.bmm(") == 1
+    verdict = hybrid.judge(problem(MODES), Candidate(source=source))
     assert verdict.correct, verdict.message
 
 

@@ -187,9 +187,15 @@ def _div(a: Any, b: Any, **kwargs: Any) -> Any:
     return _mul(a, _reciprocal(_number(b)))
 
 
+_WIDE = 8
+"""Sides of matrices from which on their product is a library's, or a kernel of its own."""
+
+
 def _product(multiply: Callable[..., Any]) -> Callable[..., ComplexPair]:
     def rule(a: Any, b: Any) -> ComplexPair:
         a, b = _number(a), _number(b)
+        if None not in (*a, *b) and all(size >= _WIDE for size in (a.re.shape[-2], *b.re.shape[-2:])):
+            return _at_once(multiply, a, b)
 
         def of(x: Any, y: Any) -> Any:
             return None if x is None or y is None else multiply(x, y)
@@ -197,6 +203,13 @@ def _product(multiply: Callable[..., Any]) -> Callable[..., ComplexPair]:
         return _pair(_minus(of(a.re, b.re), of(a.im, b.im)), _plus(of(a.re, b.im), of(a.im, b.re)))
 
     return rule
+
+
+def _at_once(multiply: Callable[..., Any], a: ComplexPair, b: ComplexPair) -> ComplexPair:
+    """One product of matrices for both parts: ``[re, im]`` times ``[[re, im], [-im, re]]``."""
+    upper, lower = torch.cat(b, -1), torch.cat((-b.im, b.re), -1)
+    both = multiply(torch.cat(a, -1), torch.cat((upper, lower), -2))
+    return ComplexPair(*both.chunk(2, -1))
 
 
 def _to_copy(x: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
