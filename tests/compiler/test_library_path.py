@@ -291,6 +291,28 @@ def test_a_grouped_convolution_over_one_dimension_keeps_the_layout_of_its_neighb
     assert ("aten.unsqueeze.default" in {str(n.target) for n in graph.graph.nodes}) is (groups == 1)
 
 
+POSITIONS = """
+class Model(nn.Module):
+    def __init__(self, width, window, groups):
+        super().__init__()
+        self.conv = nn.Conv1d(width, width, window, padding=window // 2, groups=groups).bfloat16()
+    def forward(self, x):
+        return x + F.gelu(self.conv(x.transpose(1, 2))[..., :-1]).transpose(1, 2)
+length, width, window, groups = 320, 128, 64, 4
+def get_inputs(): return [torch.randn(4, length, width, dtype=torch.bfloat16)]
+def get_init_inputs(): return [width, window, groups]
+"""
+
+
+def test_a_large_convolution_over_one_dimension_in_groups_is_a_kernel(hybrid: Judge) -> None:
+    source = compiled(problem(POSITIONS), Options(extern="avoid", fixed=True, mixed=True))
+    known = source.partition("def forward_at_known_sizes")[2]
+    assert "conv(" in known
+    assert "convolution" not in known
+    verdict = hybrid.judge(problem(POSITIONS), Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
 PACKED = """
 class Model(nn.Module):
     def __init__(self, groups, out):

@@ -3,8 +3,9 @@
 A window that moves by its own size meets every element once: the convolution is a product of patches and weights. cuDNN is far from its
 speed where there are few channels, as in the first layer of a vision transformer. One of each channel by itself is a sum over its
 window, unless cuDNN has a fast kernel for it: over two dimensions, side by side, channels last. A convolution over one dimension is one
-over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Grouped ones and those transposed
-by a stride stay as they are, and so do all others in their graph: tensors would be turned from one layout to the other and back.
+over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Large grouped ones over one
+dimension are kernels of ours (0.6 TFLOP/s with cuDNN 9 on an H200, in half precision). Small grouped ones and those transposed by a stride
+stay as they are, and so do all others in their graph: tensors would be turned from one layout to the other and back.
 A transposed convolution of stride 1 is one by the weights from end to start, for which cuDNN has faster kernels.
 """
 
@@ -40,7 +41,7 @@ def rewrite(graph: GraphModule, options: Options) -> None:
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
     alone = all_alone(graph)
     window = functools.partial(_window, alone)
-    kept = [node for node in found if not _put(node, Editor(graph, node, namespace, options), window)]
+    kept = [node for node in found if not any(_put(node, Editor(graph, node, namespace, options), rule) for rule in (window, _groups))]
     one_layout = all(not node.args[6] and node.args[8] == 1 for node in kept if node.meta["val"].dim() == 3)
     for node in kept:
         edit = Editor(graph, node, namespace, options)
@@ -84,6 +85,17 @@ def _window(alone: bool, edit: Editor, x: Node, weight: Node, bias: Node | None,
     """``alone``: no other convolution of the graph asks for channels last."""
     fast = x.meta["val"].dim() > 3 and not alone and set(stride) == {1}
     return None if fast else sum_over_window(edit, x, weight, bias, stride, *rest)
+
+
+def _groups(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+            _: Any, groups: int) -> Node | None:
+    """A kernel of ours, for a large convolution over one dimension in groups of several channels."""
+    value, kernel, out = (v.meta["val"] for v in (x, weight, edit.node))
+    if transposed or groups == 1 or value.dim() != 3 or kernel.shape[1] < 8 or out.numel() * kernel[0].numel() < _LARGE:
+        return None
+    if edit.options.backward or not (value.dtype in HALF or (value.dtype == torch.float32 and edit.options.conv_tf32)):
+        return None
+    return edit.template("conv", x, weight, bias, list(stride), list(padding), list(dilation), groups, allow_tf32=edit.options.conv_tf32)
 
 
 def _patches(edit: Editor, x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any, transposed: bool,

@@ -224,12 +224,16 @@ def conv_direct(x, weight, bias, parts, start, stride, dilation, up, precision, 
         block_k = min(32, max(16, triton.next_power_of_2(c * math.prod(most))))
         while block_m * block_n > 64 * 64 and grid(block_m, block_n) < 132:
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
+    warps, stages = 8 if block_m >= 128 else 4, 2
+    half = x.element_size() == 2
+    if points and o > 128 and grid(64, 256) >= 264 and (half or precision == "tf32"):  # wide tiles: images are read less often
+        block_m, block_n, warps, stages = (128, 128, 4, 3) if half else (64, 256, 4, 2)
     if c * math.prod(taps) <= 16:  # of so few products cuDNN rounds nothing
         precision = "tf32x3" if precision == "tf32" else precision
     conv_direct_kernel[(grid(block_m, block_n),)](
         x, weight, bias if bias is not None else x, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *up,
         *common, *inverse, *x.stride(), *weight.stride(), *parts.stride(), bias is not None, precision, acc, inside, points, has_up, dense,
-        index, *taps, *most, block_m, block_n, block_k, num_warps=8 if block_m >= 128 else 4, num_stages=2,
+        index, *taps, *most, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
     )
 
 
