@@ -40,6 +40,29 @@ def test_it_is_what_torch_computes(
 
 
 @pytest.mark.parametrize(
+    ("window", "stride", "padding", "dilation", "more", "dtype"),
+    [
+        ((2, 2), [2, 2], [0, 0], [1, 1], [0, 0], torch.float16),
+        ((3, 3), [2, 3], [1, 2], [1, 1], [1, 0], torch.bfloat16),
+        ((5,), [3], [1], [2], [2], torch.float32),
+        ((1, 4), [1, 2], [0, 4], [1, 1], [0, 1], torch.float32),
+    ],
+)
+def test_a_transposed_one_is_what_torch_computes(
+    window: tuple[int, ...], stride: list[int], padding: list[int], dilation: list[int], more: list[int], dtype: torch.dtype
+) -> None:
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, True, more, 6)
+
+    given = [torch.randint(-4, 5, size).to(dtype) for size in ((2, 6, *(11 + n for n in range(len(window)))), (6, 1, *window), (6,))]
+    graph = make_fx(forward, tracing_mode="fake")(*given)
+    faster_convolutions.rewrite(graph, MIXED)
+    graph.recompile()
+    assert "convolution" not in str(graph.graph)
+    torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
     ("sizes", "stride", "groups", "other", "kept"),
     [
         ((8, 1, 3, 3), 1, 8, True, True),  # cuDNN has a fast kernel for it, channels last
