@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,26 +69,33 @@ class StepMethod:
 
 def with_loop_inside(source: str) -> str:
     """The file with the loop inside its kernel, or as it is."""
+
+    def change(kernel: Any, loop: LoopOfSteps, step: StepMethod, forward: Any) -> None:
+        _rewrite_kernel(kernel, step)
+        rewrite_step(step)
+        rewrite_forward(forward, loop, step)
+
+    return rewritten(source, change)
+
+
+def rewritten(source: str, change: Callable[[Any, LoopOfSteps, StepMethod, Any], None]) -> str:
+    """The file whose kernel, step and forward ``change`` has changed in place; as it is where they are not of the form or Unfit."""
     tree = syntax_tree(source)
     try:
         model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
-        methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
-        loop, step = loop_of(methods["forward"]), step_of(methods[STEP])
+        methods: dict[str, Any] = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
+        forward = methods["forward"]
+        loop, step = loop_of(forward), step_of(methods[STEP])
         name = step.launch.func.value.id
-        kernels = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
-        uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
-        if len(kernels) != 1 or uses != 1 or len(kernels[0].decorator_list) != 1:
-            raise Unfit
-        old = [span(n) for n in (kernels[0], methods[STEP], methods["forward"])]
+        (kernel,) = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
+        need(sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree)) == 1 and len(kernel.decorator_list) == 1)
+        changed = [(span(node), node, indent) for node, indent in ((kernel, 0), (methods[STEP], 4), (forward, 4))]
         relate(loop, step)
-        _rewrite_kernel(kernels[0], step)
-        rewrite_step(step)
-        rewrite_forward(methods["forward"], loop, step)
-    except (Unfit, StopIteration, KeyError, AttributeError):  # AttributeError: a node is not of the kind that it must be
+        change(kernel, loop, step, forward)
+    except (Unfit, StopIteration, KeyError, AttributeError, ValueError):  # a node is not of the kind that it must be
         return source
     lines = source.splitlines()
-    for (first, last), node, indent in sorted(zip(old, (kernels[0], methods[STEP], methods["forward"]), (0, 4, 4), strict=True),
-                                              key=lambda each: -each[0][0]):  # fmt: skip
+    for (first, last), node, indent in sorted(changed, key=lambda each: -each[0][0]):
         lines[first - 1 : last] = formatting.text([node], indent).splitlines()
     return "\n".join(lines) + "\n"
 

@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.loops import inside_kernel
-from kernelllm.compiler.loops.body import STEP
 from kernelllm.compiler.loops.inside_kernel import LoopOfSteps, StepMethod, Unfit, need
 from kernelllm.core.text import syntax_tree
 
@@ -59,31 +57,16 @@ def _handed(step: StepMethod) -> dict[str, str]:
 
 def with_rows_inside(source: str, shapes: Mapping[str, list[int]]) -> str:
     """The file with the loop inside its kernel, or as it is. ``shapes``: of what goes from step to step, at the problem's own sizes."""
-    tree = syntax_tree(source)
-    try:
-        model = next(s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
-        methods = {s.name: s for s in model.body if isinstance(s, ast.FunctionDef)}
-        old = [inside_kernel.span(methods[name]) for name in (STEP, "forward")]
-        loop, step = inside_kernel.loop_of(methods["forward"]), inside_kernel.step_of(methods[STEP])
-        name = step.launch.func.value.id
-        (node,) = [s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == name]
-        uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
-        need(uses == 1 and len(node.decorator_list) == 1)
-        old.insert(0, inside_kernel.span(node))
-        inside_kernel.relate(loop, step)
+
+    def change(node: Any, loop: LoopOfSteps, step: StepMethod, forward: Any) -> None:
         need(not step.views)
         kernel = _kernel(node, step)
         dims = _row_dims(kernel, step)
         need(math.prod(shapes[next(iter(step.carried))][-dims:]) <= _LONGEST)
         _rewrite_kernel(kernel, step)
-        _rewrite_host(kernel, loop, step, dims, methods["forward"])
-    except (Unfit, StopIteration, KeyError, AttributeError, ValueError):  # a node is not of the kind that it must be
-        return source
-    lines = source.splitlines()
-    changed = zip(old, (node, methods[STEP], methods["forward"]), (0, 4, 4), strict=True)
-    for (first, last), made, indent in sorted(changed, key=lambda each: -each[0][0]):
-        lines[first - 1 : last] = formatting.text([made], indent).splitlines()
-    return "\n".join(lines) + "\n"
+        _rewrite_host(kernel, loop, step, dims, forward)
+
+    return inside_kernel.rewritten(source, change)
 
 
 def _kernel(node: Any, step: StepMethod) -> _Kernel:
