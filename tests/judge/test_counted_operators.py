@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict, namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +12,28 @@ import torch
 from kernelllm.judge.checks.light_operators import known_light
 from kernelllm.judge.checks.operator_families import HEAVY, coverage, family
 from kernelllm.judge.operator_counter import OperatorCounter
+from kernelllm.judge.tensor_leaves import tensor_leaves
 
 M, K, N = 4, 8, 6
 LEFT, RIGHT = torch.ones(M, K), torch.ones(N, K)
 SYSTEM = torch.eye(K + 1).repeat(M, 1, 1)
 EACH, ROWS = torch.arange(N).repeat(M), torch.arange(M).repeat_interleave(N)
 ALL_LEFT, ALL_RIGHT = LEFT[:, None].expand(M, N, K), RIGHT[None].expand(M, N, K)
+
+
+class _Watching(list[Any]):
+    """A list of a candidate's own, whose methods must not be called."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("looked into")
+
+
+def test_tensors_among_arguments_are_those_that_torch_finds() -> None:
+    pair = namedtuple("pair", "left right")(LEFT, [RIGHT, 3])
+    given = (LEFT, [RIGHT, (SYSTEM, None, "text")], {"a": {"b": EACH}}, pair, OrderedDict(c=ROWS), torch.nn.Parameter(LEFT), 1.0, slice(2))
+    found, wanted = tensor_leaves(*given), [t for t in torch.utils._pytree.tree_leaves(given) if isinstance(t, torch.Tensor)]
+    assert [id(t) for t in found] == [id(t) for t in wanted]
+    assert tensor_leaves(_Watching([LEFT])) == []
 
 
 def _in_inference_mode(function: Callable[..., Any], *operands: Any) -> None:

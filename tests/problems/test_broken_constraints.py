@@ -11,9 +11,11 @@ from kernelllm.problems.broken_constraints import (
     ALL,
     BELOW_ZERO,
     FRACTIONS,
+    HUGE,
     LARGE,
     LENGTHS,
     MASKED,
+    NARROW,
     NONE,
     SENTINEL,
     SKIPPING,
@@ -38,6 +40,8 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     BELOW_ZERO: lambda: torch.randint(0, 9, (8, 32)),
     MASKED: lambda: torch.randn(8, 24),
     ALL: lambda: torch.rand(8, 32) < 0.5,
+    HUGE: lambda: torch.randn(8, 24),
+    NARROW: lambda: torch.randint(0, 9, (8, 32)),
     NONE: lambda: (torch.rand(8, 32) < 0.5).float(),
 }
 
@@ -45,11 +49,11 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.mark.parametrize("kind", WHERE)
 def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
     first, second, free = DRAWS[kind](), DRAWS[kind](), torch.randn(8, 32)
-    free = free.triu() if kind == MASKED else free
+    free = free.triu() if kind in (MASKED, HUGE) else free
     made = without([first, free], [second, free + 1], kind, 3, SOURCE)
     assert made is not None
-    assert not torch.equal(made[0], first)
-    assert made[0].dtype is first.dtype
+    assert torch.equal(made[0], first) is (kind == NARROW)
+    assert made[0].dtype is (torch.int32 if kind == NARROW else first.dtype)
     assert torch.equal(made[1], free)
     assert without([first], [first], kind, 3, SOURCE) is None  # what never varies is none of this
     assert without([free], [free + 1], kind, 3, SOURCE) is None
@@ -57,7 +61,7 @@ def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
 
 def test_masks_signs_and_offsets_stay() -> None:
     offsets, mask = torch.arange(32), torch.randint(0, 2, (8, 32)).float()
-    for kind in set(WHERE) - {SKIPPING, ALL, NONE}:
+    for kind in set(WHERE) - {SKIPPING, ALL, NONE, NARROW}:
         assert without([offsets, mask], [offsets + 1, 1 - mask], kind, 3, SOURCE) is None
 
 

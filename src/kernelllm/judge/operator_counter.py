@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
-from torch.utils._pytree import tree_leaves
 
 from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.checks.operator_families import LIGHT, MOVED, ON_THE_HOST, UNLISTED, free, moves, operator, unlisted, weight
 from kernelllm.judge.operator_work import composite, heavy_work, light_work, product_bound
+from kernelllm.judge.tensor_leaves import tensor_leaves
 from kernelllm.problems.without_dynamo import OperatorMode
 
 _WHOLE = "whole numbers"
@@ -77,7 +77,7 @@ class OperatorCounter(OperatorMode):
 def _moved(name: str, args: Any, result: Any) -> int:
     """Elements that an operator puts elsewhere: one that moves them, or a copy out of memory that is not contiguous."""
     if moves(name):
-        given = [t.numel() for t in tree_leaves(args[1:] if name.split(".")[1].endswith("_") else result) if isinstance(t, torch.Tensor)]
+        given = [t.numel() for t in tensor_leaves(args[1:] if name.split(".")[1].endswith("_") else result)]
         return max(given, default=0)
     copied = args[-1] if name.startswith("aten.copy_") else args[0] if name.startswith(("aten.clone", "aten._to_copy")) else None
     return copied.numel() if isinstance(copied, torch.Tensor) and copied.dim() > 1 and not copied.is_contiguous() else 0
@@ -97,7 +97,7 @@ def add_host_reads(ops: Counter[str], inputs: Any, floats: int = 0, whole: int =
 
     ``floats``, ``whole``: elements that were read without an operator.
     """
-    tensors = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)]
+    tensors = tensor_leaves(inputs)
     given = sum(t.numel() if not t.is_floating_point() else t.numel() // _SHARE_OF_FLOATS for t in tensors)
     if read := floats + max(ops.pop(_WHOLE, 0) + whole - given, 0):
         ops[ON_THE_HOST] += read

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, WIDE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "wide", "sentinel"
 SKIPPING, BELOW_ZERO, ALL, NONE, MASKED = "skipping", "below zero", "all", "none", "masked"
+HUGE, NARROW = "huge", "narrow"
 WHERE = {
     UNSORTED: "where rows are not sorted",
     LENGTHS: "where rows are not of length one",
@@ -33,10 +34,14 @@ WHERE = {
     ALL: "where masks are True throughout",
     NONE: "where masks are False throughout",
     MASKED: "where numbers are minus infinity, as masked scores are, the first ones of some rows among them",
+    HUGE: "where numbers are up to 1e12",
+    NARROW: "where whole numbers of 64 bits come as such of 32",
     SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
 }
 """Each kind, as a reader is told of it."""
 _MILLION, _BEYOND = 2**20, 2**40
+_POWERS = 9.0, 12.0
+"""Of ten, between which huge numbers lie."""
 _FEW = 3
 """Of so many different numbers or more, which are whole, it is no mask and no sign."""
 _SHARE, _HALF = 1 / 4, 1 / 2
@@ -60,7 +65,7 @@ def without(first: list[Any], second: list[Any], kind: str, seed: int, source: s
             varies = other is not None and other.shape == x.shape and x.numel() > 1 and not x.is_complex() and not x.equal(other)
             made[id(x)] = change(x.detach(), draw) if varies else None
         new = made[id(x)]
-        return x if new is None else torch.empty_like(x).copy_(new)
+        return x if new is None else new if new.dtype != x.dtype else torch.empty_like(x).copy_(new)
 
     values: list[Any] = mapped(first, changed)
     return values if any(new is not None for new in made.values()) else None
@@ -151,6 +156,22 @@ def _masked(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     return torch.where(hidden.to(x.device), -torch.inf, x)
 
 
+def _huge(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not x.is_floating_point() or torch.finfo(x.dtype).max < 1e38 or holds_labels(x) or not free(x) or not bool((x < 0).any()):
+        return None
+    low, high = _POWERS
+    made: torch.Tensor = x.sign() * (10.0 ** (low + (high - low) * torch.rand(x.shape, generator=draw))).to(x.device, x.dtype)
+    return made
+
+
+def _narrow(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    return x.to(torch.int32) if x.dtype is torch.int64 and int(x.abs().max()) < 2**31 else None
+
+
 def _uniform(x: torch.Tensor, draw: torch.Generator, value: bool) -> torch.Tensor | None:
     import torch
 
@@ -186,4 +207,5 @@ _CHANGES: dict[str, _Change] = {
     UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
     WIDE: partial(_large, least=8, most=_BEYOND), SKIPPING: _skipping, BELOW_ZERO: _below_zero,
     ALL: partial(_uniform, value=True), NONE: partial(_uniform, value=False), MASKED: _masked,
+    HUGE: _huge, NARROW: _narrow,
 }  # fmt: skip

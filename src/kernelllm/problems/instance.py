@@ -253,14 +253,15 @@ def importable(folder: str | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    before = set(sys.modules)
+    before = tuple(sys.modules)
     sys.path.insert(0, folder)
     try:
         yield
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
-        for name in set(sys.modules) - before:
+        same = len(sys.modules) == len(before) and next(reversed(sys.modules)) == before[-1]  # new ones come last
+        for name in () if same else set(sys.modules).difference(before):
             file = getattr(sys.modules[name], "__file__", None)
             if file and Path(file).is_relative_to(folder) and "site-packages" not in file:
                 del sys.modules[name]

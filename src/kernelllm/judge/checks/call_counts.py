@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kernelllm.core.text import syntax_tree
+from kernelllm.judge.checks.walked import WalkedSource, walked
 
 _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",
@@ -21,30 +21,24 @@ _ITERATORS = frozenset({
 def counts_its_calls(source: str) -> bool:
     """Whether what is changed outside of a function's own names, from what it was before, is asked for elsewhere. Honest files do so
     as well, to log or to prepare something once: such a candidate is called more often, and nothing is said of it."""
-    try:
-        tree = syntax_tree(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    known = walked(source)
+    if known is None:
         return False
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
-    if any(_takes_next(function) for function in functions):
+    if any(_takes_next(nodes) for nodes in known.functions.values()):
         return True
-    read = Counter(name for function in functions for name in _read(function))
-    if set(_kept_iterators(tree)) & set(read):
+    read = Counter(name for nodes in known.functions.values() for name in _read(nodes))
+    if set(_kept_iterators(known)) & set(read):
         return True
-    changed = [(name, node) for function in functions for name, node in _changed(function)]
-    inside = Counter(name for changing, node in changed for name in _read(node) if name == changing)
+    changed = [(name, node) for function, nodes in known.functions.items() for name, node in _changed(function, nodes)]
+    inside = Counter(name for changing, node in changed for name in _read(ast.walk(node)) if name == changing)
     return any(read[name] > inside[name] for name, _ in changed)
 
 
 def keeps_something(source: str) -> bool:
     """Whether anything may be kept from one call to the next: a function other than a constructor writes to an attribute, an element or
     a name outside of it, or its results are kept. True in doubt."""
-    try:
-        tree = syntax_tree(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
-    return any(_keeps(node) for function in functions for node in ast.walk(function))
+    known = walked(source)
+    return known is None or any(_keeps(node) for nodes in known.functions.values() for node in nodes)
 
 
 def _keeps(node: ast.AST) -> bool:
@@ -62,11 +56,11 @@ def _keeps(node: ast.AST) -> bool:
     return isinstance(node, ast.Global | ast.Nonlocal)
 
 
-def _changed(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST]]:
+def _changed(function: ast.FunctionDef, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Names that outlive the function and are changed in it, each with the node that does so."""
-    outer = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    outer = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     outer |= _kept_defaults(function)
-    for node in ast.walk(function):
+    for node in nodes:
         match node:
             case ast.AugAssign(target=ast.Name(id=name)) if name in outer:
                 yield name, node
@@ -98,19 +92,18 @@ def _made_of(name: str, value: ast.expr) -> bool:
         case ast.Name() | ast.Attribute():
             return False
     texts = {inner.value for inner in ast.walk(value) if isinstance(inner, ast.Constant)}  # getattr(self, "n", 0) + 1
-    return name in _read(value) or name in texts
+    return name in _read(ast.walk(value)) or name in texts
 
 
-def _kept_iterators(tree: ast.Module) -> Iterator[str]:
+def _kept_iterators(known: WalkedSource) -> Iterator[str]:
     """Names and attributes that hold what is used up by being looked at."""
-    generators = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _yields(node)} | _ITERATORS
-    for owner in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
-        for node in ast.walk(owner):
-            match node:
-                case ast.Assign(targets=[ast.Attribute(attr=name)], value=value) if _is_iterator(value, generators):
-                    yield name
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if node in tree.body and _is_iterator(value, generators):
-                    yield name
+    generators = {function.name for function, nodes in known.definitions.items() if _yields(nodes)} | _ITERATORS
+    for node in known.nodes:
+        match node:
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value) if _is_iterator(value, generators):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if node in known.tree.body and _is_iterator(value, generators):
+                yield name
 
 
 def _is_iterator(value: ast.expr, generators: set[str]) -> bool:
@@ -122,13 +115,13 @@ def _is_iterator(value: ast.expr, generators: set[str]) -> bool:
     return False
 
 
-def _yields(function: ast.FunctionDef) -> bool:
-    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
+def _yields(nodes: Iterable[ast.AST]) -> bool:
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
 
 
-def _takes_next(function: ast.FunctionDef) -> bool:
+def _takes_next(nodes: Iterable[ast.AST]) -> bool:
     """``next(self.steps)``: of a generator that is kept. ``next(self.parameters())`` is made anew."""
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args)
+    calls = (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args)
     return any(call.func.id == "next" and isinstance(call.args[0], ast.Attribute | ast.Name) for call in calls)  # type: ignore[attr-defined]
 
 
@@ -141,7 +134,7 @@ def _of(target: ast.expr) -> Iterator[str]:
         yield target.id
 
 
-def _read(node: ast.AST) -> list[str]:
-    """Names and attributes that are looked at."""
-    found = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute | ast.Name) and isinstance(inner.ctx, ast.Load))
+def _read(nodes: Iterable[ast.AST]) -> list[str]:
+    """Names and attributes among these nodes that are looked at."""
+    found = (inner for inner in nodes if isinstance(inner, ast.Attribute | ast.Name) and isinstance(inner.ctx, ast.Load))
     return [inner.attr if isinstance(inner, ast.Attribute) else inner.id for inner in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelllm.core.text import syntax_tree
+from kernelllm.judge.checks.walked import walked
 
 _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
@@ -12,15 +12,14 @@ _LEAST, _LARGEST = 16, 2**16
 
 def compared_sizes(source: str) -> tuple[int, ...]:
     """Such numbers in ascending order: literals, products of them, and names that the file gives to one."""
-    try:
-        tree = syntax_tree(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    known = walked(source)
+    if known is None:
         return ()
     named: dict[str, int] = {}
-    for node in tree.body:
+    for node in known.tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (value := _number(node.value, {})) is not None:
             named[node.targets[0].id] = value
-    sides = [side for node in ast.walk(tree) if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)]
+    sides = [side for node in known.nodes if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)]
     found = {_number(side, named) for side in sides}
     return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
 

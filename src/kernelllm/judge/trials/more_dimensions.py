@@ -1,5 +1,6 @@
 """Inputs of other shapes that no problem gives and the reference takes: one more dimension in front, as a layer gets them that was tried on
-matrices, or a first one of size 1 in one of two inputs. What a candidate makes of them is told."""
+matrices, a first one of size 1 in one of two inputs, a list with one tensor more, and rows that are one in memory. What a candidate makes
+of them is told."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong, result
 from kernelllm.problems import nested
 
+NAME = "silently_different"
 _LEAST = 2
 """Dimensions of an input that gets one more."""
 
@@ -57,6 +59,41 @@ def try_broadcast(process: CandidateProcess, reference: Reference, seed: int) ->
         wrong = failure.message.startswith("illegal memory access")
     text = "Its results are other ones than the reference's, without an error, where the second input has one row for all of the first's."
     return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
+
+
+def try_longer_lists(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """A warning where a list among the inputs has one tensor more than the problem gives, and the result is silently another one."""
+    inputs = reference.inputs(seed)
+    found = [i for i, value in enumerate(inputs) if isinstance(value, list) and value and isinstance(value[-1], torch.Tensor)]
+    if reference.draws or reference.heavy or not found:
+        return []
+    longer = [[*value, value[0].flip(0)] if i in found else value for i, value in enumerate(inputs)]
+    expected = result(reference, reference.model, longer, seed)
+    text = "With a list of one tensor more the result is another one than the reference's, and nothing is said."
+    return _told(process, reference, longer, seed, expected, text)
+
+
+def try_expanded(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Likewise where all rows of inputs are one in memory, as ``expand`` makes them. ``reference`` gets copies."""
+    if reference.draws or reference.heavy:
+        return []
+    inputs = nested.mapped(reference.inputs(seed), lambda t: t[:1].clone().expand_as(t) if t.dim() >= _LEAST and len(t) > 1 else t)
+    if not any(0 in t.stride() for t in nested.tensors(inputs)):
+        return []
+    expected = result(reference, reference.model, nested.mapped(inputs, lambda t: t.contiguous()), seed)
+    text = "With inputs whose rows are one in memory (expand) the result is another one: follow their strides, or call .contiguous()."
+    return _told(process, reference, inputs, seed, expected, text)
+
+
+def _told(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, expected: Any, text: str) -> list[Finding]:
+    if expected is None:
+        return []
+    build(process, reference)
+    try:
+        wrong = is_wrong(process.run(inputs, seed).value, expected)
+    except CandidateFailure as failure:
+        wrong = failure.message.startswith("illegal memory access")
+    return [Finding(check=NAME, message=text, severity=Severity.WARN)] if wrong else []
 
 
 def _deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:

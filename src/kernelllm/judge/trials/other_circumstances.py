@@ -85,6 +85,7 @@ def _try_gradients(
     for mode, grad in itertools.product(sorted(modes), (False, True)):
         where = f"in {_MODES[mode]} mode, {'with' if grad else 'without'} gradients"
         try:
+            process.load({}, mode)
             _try_twice(process, partial(called, mode=mode, grad=grad), where, *calls)
         except CandidateFailure as failure:
             if failure.check:
@@ -96,16 +97,16 @@ def _try_gradients(
 def _try_twice(
     process: CandidateProcess, called: Callable[..., CandidateRun], where: str, *calls: tuple[list[Any], CandidateRun]
 ) -> None:
-    """Each inputs, whose results in the usual circumstances are known, as new tensors and then as the same ones. The first call may
+    """Each inputs, whose results in the usual circumstances are known, and the last ones as the same tensors again. The first call may
     prepare parameters: the last one decides whether results are kept."""
-    kept = ""
-    for inputs, own in calls:
-        new = called(inputs, apart=True, bare=True)
-        _equal(where, own, new)
-        again = called(inputs, same=True, apart=True, bare=True)
-        _equal(f"{where}, on the same tensors again", own, again)
-        kept = _less(new, again, _KEPT_TUNED if configurations(process) else _KEPT)
-    if kept:
+    *others, (inputs, own) = calls
+    for first, known in others:
+        _equal(where, known, called(first, bare=True))
+    new = called(inputs, apart=True, bare=True)
+    _equal(where, own, new)
+    again = called(inputs, same=True, apart=True, bare=True)
+    _equal(f"{where}, on the same tensors again", own, again)
+    if kept := _less(new, again, _KEPT_TUNED if configurations(process) else _KEPT):
         text = f"A second call on the same tensors computes less ({where}): {kept}. It is answered by an earlier result."
         raise CandidateFailure(Status.CHEATING, f"{text} Compute all of it in every call.", check="replay")
 

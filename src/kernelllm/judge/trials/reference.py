@@ -251,8 +251,9 @@ class Reference:
 
     def random_state(self) -> tuple[Any, ...]:
         """The state of all generators of this process: equal before and after where no random numbers were drawn."""
-        there = torch.cuda.get_rng_state(self.device).tolist() if self.device != "cpu" else None
-        return torch.get_rng_state().tolist(), there, random.getstate(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
+        there = torch.cuda.get_rng_state(self.device).numpy().tobytes() if self.device != "cpu" else None
+        numpys: Any = numpy.random.get_state()
+        return torch.get_rng_state().numpy().tobytes(), there, random.getstate(), numpys[1].tobytes(), numpys[2]
 
     def expected_buffer(self, buffer: str, outcome: ReferenceRun) -> Expected:
         """What a buffer should be after ``outcome``, the latest run, as far as that was refined."""

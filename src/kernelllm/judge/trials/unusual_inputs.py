@@ -14,7 +14,7 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.input_distribution import WHICH_WINS, takes_nan
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.survivable import INDEXING, survives
-from kernelllm.problems.broken_constraints import BELOW_ZERO, LARGE, MASKED, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
+from kernelllm.problems.broken_constraints import BELOW_ZERO, HUGE, LARGE, MASKED, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
 from kernelllm.problems.nested import mapped, tensors
 
 NAME = "inputs_as_drawn"
@@ -67,8 +67,10 @@ def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]
         if kind == MASKED and not (takes_nan(reference) and any(part in name for name in reference.ops for part in _OF_SCORES)):
             continue
         made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
-        if made is None or (kind in (LARGE, WIDE, BELOW_ZERO) and any(part in name for name in reference.ops for part in _SIZES)):
+        if made is None or (kind in (LARGE, WIDE, BELOW_ZERO, HUGE) and any(part in name for name in reference.ops for part in _SIZES)):
             continue
+        if kind == HUGE and (reference.flops or any(part in name for name in reference.ops for part in _OF_SCORES[:2])):
+            continue  # a product of such is known to no digit of what exp makes of it, and may be rounded as its operands
         if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
             continue
         if survives(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE, SKIPPING, BELOW_ZERO)):

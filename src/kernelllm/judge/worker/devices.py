@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends import host_tensors
 from kernelllm.core import gpus
+from kernelllm.judge.tensor_leaves import tensor_leaves
 from kernelllm.judge.worker import operators, steady_clock
 
 _CUDA = "12.8"
@@ -75,7 +75,7 @@ class CudaOnCpu(TorchFunctionMode):
                 return func(*args, **kwargs)
             finally:
                 CudaOnCpu.suspended = before
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        given = tensor_leaves(args, kwargs)
         from_host = [t for t in given if host_tensors.on_host(t)]
         says = _ANSWERS.get(getattr(func, "__self__", None) if func.__name__ == "__get__" else func)
         if says is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from kernelllm.backends.base import IllegalAccess
+from kernelllm.judge.tensor_leaves import tensor_leaves
 from kernelllm.judge.transport.arenas import GUARD, POISON, extent
 from kernelllm.problems.without_dynamo import OperatorMode
 
@@ -36,8 +36,8 @@ class Fences(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         _, name, overload = (str(func) + "..").split(".")[:3]
         if self._fenced and (name in _RESIZING or "out" in overload):
-            for tensor in tree_leaves((args, kwargs)):
-                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+            for tensor in tensor_leaves(args, kwargs):
+                if tensor.layout is torch.strided:
                     self._fenced.pop(tensor.untyped_storage().data_ptr(), None)  # it may grow into its guard
         result = func(*args, **(kwargs or {}))
         if name not in (_EMPTY | _FILLED if self._guards else _EMPTY) or not _plain(result):

@@ -1,0 +1,27 @@
+"""Rounds down through whole numbers of 32 bits."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "half_floored"
+EXPECT = "correct"
+WARNS = "wrong where numbers are up to 1e12"
+
+
+@triton.jit
+def _k(x_p, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = at < n
+    x = tl.load(x_p + at, m, other=0.0)
+    tl.store(y + at, x - 0.5 * tl.where(x.to(tl.int32).to(tl.float32) > x, x.to(tl.int32) - 1, x.to(tl.int32)).to(tl.float32), m)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        if y.numel():
+            _k[(triton.cdiv(y.numel(), 1024),)](x, y, y.numel(), BLOCK=1024)
+        return y
