@@ -95,3 +95,10 @@ def test_a_kernel_in_one_way_of_writing() -> None:
 def test_constants_of_one_line_are_told_each() -> None:
     several = ONE.replace("batch = 128 * 2\nshape = (3, 64)", "batch = other = 256\na, b = 3, 64").replace("*shape", "a, b")
     assert plain_module(several) == plain_module(ONE)
+
+
+def test_imports_of_several_modules_and_those_for_annotations_are_not_told() -> None:
+    lines = "import torch, torch.nn as nn, torch.nn.functional as F\nimport math, numpy as np\nfrom typing import Optional\n"
+    rest = "class Model(nn.Module):\n    def forward(self, x: Optional[torch.Tensor]): return F.relu(x) * math.pi\n"
+    told = plain_module(f"{lines}{rest}def get_inputs(): return [torch.rand(3)]\n")
+    assert told.splitlines()[:2] == ["import math", "class Model(nn.Module):"]

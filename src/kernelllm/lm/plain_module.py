@@ -79,9 +79,15 @@ class _Plain(ast.NodeTransformer):
 
 
 def _one_a_line(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Assignments to several names, as ``height = width = 8`` or ``h, w = 8, 9``, one name each."""
+    """Assignments to several names, as ``height = width = 8`` or ``h, w = 8, 9``, and imports of several, one name each."""
     made: list[ast.stmt] = []
     for node in statements:
+        if isinstance(node, ast.Import):
+            made += [ast.Import([name]) for name in node.names]
+            continue
+        if isinstance(node, ast.ImportFrom):
+            made += [ast.ImportFrom(node.module, [name], node.level) for name in node.names]
+            continue
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.Assign) and len(targets) > 1 and all(isinstance(t, ast.Name) for t in targets):
             made += [ast.Assign([t], node.value, lineno=node.lineno) for t in targets]
@@ -107,12 +113,17 @@ def _written(tree: ast.Module) -> str:
     drawn = _returned(functions["get_inputs"], constants)
     calls = [f"Model({_bound(methods.get('__init__'), given, constants)})", f"forward({_bound(methods['forward'], drawn, constants)})"]
     kept = [n for n in tree.body if not (isinstance(n, ast.FunctionDef) and n.name in ("get_inputs", "get_init_inputs"))]
-    kept = [n for n in kept if not (isinstance(n, ast.Import | ast.ImportFrom) and ast.unparse(n) in _USUAL)]
     classes = [n for n in kept if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    texts = [_text(n) for n in classes]  # without annotations, whose names need no import
     read = {name for part in classes for name in _read(part)}
+    kept = [n for n in kept if not (isinstance(n, ast.Import | ast.ImportFrom) and (ast.unparse(n) in _USUAL or not _bound_by(n) & read))]
     kept = [n for n in kept if not isinstance(n, ast.Assign) or _target(n) in read or _target(n) not in constants]
     first = [f"{_target(n)} = {constants[_target(n)]!r}" if _target(n) in constants else _text(n) for n in kept if n not in classes]
-    return "\n".join([*first, *(_text(n) for n in classes), *calls])
+    return "\n".join([*first, *texts, *calls])
+
+
+def _bound_by(node: ast.Import | ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
 
 
 def _read(part: ast.stmt) -> set[str]:
