@@ -12,7 +12,17 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import branches, complex_pairs, constants, derived_sizes, grouped_parts, passes, results, size_conditions
+from kernelllm.compiler.capture import (
+    branches,
+    complex_pairs,
+    constants,
+    derived_sizes,
+    grouped_parts,
+    passes,
+    rejoined,
+    results,
+    size_conditions,
+)
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
 from kernelllm.compiler.capture.described_arguments import arguments_described, described
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
@@ -61,6 +71,8 @@ def to_captured(
         branches.shared(graph, built.ways)
     graph = without_complex(graph, built, options)
     given = {s for leaf in leaves for s in free_symbols(leaf.value)}
+    if not options.short:
+        rejoined.rejoin(graph, options)
     grouped_parts.join(graph, options)
     unknown = _unknown_sizes(graph, built, options, given)
     leaf_of = _named_arguments(graph, leaves)
