@@ -190,3 +190,24 @@ def get_inputs(): return [torch.rand(8, 8)]
     made = re.search(r"return .*, (\w+)", forward)
     assert made is not None
     assert re.search(rf"{made[1]} = torch\.", forward)
+
+
+def test_a_state_of_zeros_is_made_for_a_heavy_operator_though_the_graph_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each region that reads a tensor made of nothing has a copy of it; a recurrent layer is no region."""
+    monkeypatch.setattr(regions, "LONG", 3)
+    body = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.rows = nn.GRU(width, width, batch_first=True)
+    def forward(self, x):
+        y, _ = self.rows(torch.tanh(x))
+        return y.relu() + x.new_zeros(1, x.shape[0], x.shape[2])[0][:, None]
+width = 16
+def get_inputs(): return [torch.rand(3, 5, width)]
+def get_init_inputs(): return [width]
+"""
+    forward = forward_of(file_of(body))
+    state = re.search(r"gru\(\s*\w+, (\w+),", forward)
+    assert state is not None
+    assert re.search(rf"\b{state[1]} = torch\.", forward)

@@ -88,10 +88,11 @@ def _sized(node: Node) -> bool:
 
 
 def _copied(node: Node) -> bool:
-    """Whether each region that uses it has a copy: numbers, and tensors made without inputs that are no results."""
+    """Whether each region that uses it has a copy: numbers, and tensors made without inputs. Results and what heavy operators read is made
+    once."""
     if node.op != "call_function" or _sized(node):
         return bool(node.op == "call_function")
-    return all(_sized(n) for n in node.all_input_nodes) and all(u.op != "output" for u in node.users)
+    return all(_sized(n) for n in node.all_input_nodes) and not any(u.op == "output" or _heavy(u) for u in node.users)
 
 
 def _regions(graph: Graph) -> list[Region]:
