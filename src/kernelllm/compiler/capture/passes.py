@@ -46,7 +46,7 @@ def run(graph: GraphModule, options: Options) -> None:
 
     Raises it for ``allow`` too where torch would be left all that there is to compute.
     """
-    convolution_windows.write_out(graph)
+    convolution_windows.write_out(graph, options)
     drop_copies(graph)
     one_hot.rewrite(graph, options)
     unstacked.rewrite(graph, options)
