@@ -16,7 +16,7 @@ _SETTINGS = (3, 4, 5, 7)
 def write_out(graph: GraphModule, options: Options) -> None:
     """Each convolution has a number for each direction, and a bias whose elements lie side by side, in place."""
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default):
-        directions = node.meta["val"].dim() - 2
+        directions = node.args[1].meta["val"].dim() - 2  # the weight's: an input may lack the batch
         for at in _SETTINGS:
             given = node.args[at]
             if isinstance(given, list | tuple) and len(given) == 1:

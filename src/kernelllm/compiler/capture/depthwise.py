@@ -43,10 +43,7 @@ def sum_over_window(
     readers, cut = _cut(edit.node) if set(stride) == {1} else ([], 0)
     edit.called(aten._conv_depthwise2d.default)
     total = _summed(edit, x, weight, stride, [(p, p - (cut if d == len(window) - 1 else 0)) for d, p in enumerate(padding)], dilation)
-    if bias is not None:
-        for _ in window:
-            bias = edit.call(aten.unsqueeze.default, bias, -1)
-        total = edit.call(aten.add.Tensor, total, _wide(edit, bias))
+    total = _with_bias(edit, total, bias, window)
     expected = readers[0] if readers else edit.node
     if any(_number(n - m) != 0 for n, m in zip(total.meta["val"].shape, expected.meta["val"].shape, strict=True)):
         return None
@@ -78,10 +75,7 @@ def sum_over_spread(
     before = [n * (k - 1) - p for n, k, p in zip(dilation, window, padding, strict=True)]
     after = [n + more - (step - 1) for n, more, step in zip(before, output_padding, stride, strict=True)]
     total = _summed(edit, x, weight, [1] * len(window), list(zip(before, after, strict=True)), dilation, turned=True)
-    if bias is not None:
-        for _ in window:
-            bias = edit.call(aten.unsqueeze.default, bias, -1)
-        total = edit.call(aten.add.Tensor, total, _wide(edit, bias))
+    total = _with_bias(edit, total, bias, window)
     return total if value.dtype == torch.float32 else edit.call(CONVERT, total, value.dtype)
 
 
@@ -118,6 +112,14 @@ def put_gradients(
             user.replace_all_uses_with(made if made.meta["val"].dtype == value.dtype else edit.call(CONVERT, made, value.dtype))
         edit.graph.graph.erase_node(user)
     return True
+
+
+def _with_bias(edit: Editor, total: Node, bias: Node | None, window: Sequence[int]) -> Node:
+    if bias is None:
+        return total
+    for _ in window:
+        bias = edit.call(aten.unsqueeze.default, bias, -1)
+    return edit.call(aten.add.Tensor, total, _wide(edit, bias))
 
 
 def _summed(

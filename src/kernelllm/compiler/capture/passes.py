@@ -34,7 +34,7 @@ from kernelllm.compiler.capture import (
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.depthwise import sum_over_window
 from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
-from kernelllm.compiler.capture.pool_rules import avg_pool, each, low_memory_pools, max_pool
+from kernelllm.compiler.capture.pool_rules import avg_pool, low_memory_pools, max_pool
 from kernelllm.compiler.capture.thin_products import as_sum, of_few_terms
 from kernelllm.compiler.options import Options
 
@@ -261,7 +261,6 @@ def _convolution(w: Editor, x: Node, weight: Node, bias: Node | None, stride: An
     """
     left = w.options.extern == "allow"
     spatial = weight.meta["val"].dim() - 2
-    stride, padding, dilation, output_padding = (each(v, spatial) for v in (stride, padding, dilation, output_padding))
     unbatched = x.meta["val"].dim() == spatial + 1
     if unbatched:
         x = w.call(aten.unsqueeze.default, x, 0)

@@ -76,7 +76,7 @@ def _first_two(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
     size = node.args[0].meta["val"].shape[_dimension(node)]
     ends = node.args[2:4] if node.target is torch.ops.aten.slice.Tensor else node.args[2:3]
     numbers = [n for n in ends if isinstance(n, int) and abs(n) <= 2]
-    if not isinstance(size, torch.SymInt) or not numbers or isinstance(node.meta["val"], torch.SymInt):
+    if not isinstance(size, torch.SymInt) or not numbers:
         return sympy.Integer(0), 0
     if node.target is torch.ops.aten.slice.Tensor:
         length = max(map(abs, numbers)) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
