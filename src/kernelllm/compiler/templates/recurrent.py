@@ -46,7 +46,8 @@ def recurrent_kernel(x_ptr, given_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_
     """Steps ``first`` to ``last`` for BLOCK_H units of one (layer, direction), the layers each one step behind the other.
 
     x [T,B,I]; w_in [layers*DIRS, 4 or 1, H, w_in_row] and w_rec [.., H, H] hold four groups of rows (one for RNNs): LSTM i, f, g, o;
-    GRU r, z, n of the input, n of the state. bias [.., 2, 4 or 1, H], two that are added; y [layers, T, B, DIRS*H]; h0, c, hn [layers*DIRS, B, H].
+    GRU r, z, n of the input, n of the state. bias [.., 2, 4 or 1, H]: the two are added. y [layers, T, B, DIRS*H]; h0, c, hn
+    [layers*DIRS, B, H].
     AHEAD: given [T, B, DIRS, 4 or 1, H] is what the input gives.
     """
     GROUPS: tl.constexpr = 1 if KIND == "tanh" or KIND == "relu" else 4
