@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernelllm
-from kernelllm.models.python_prefix import PythonPrefix
+from kernelllm.models.constrained.python_prefix import PythonPrefix
 
 
 def read(text: str, step: int = 3) -> PythonPrefix | None:

@@ -1,6 +1,6 @@
-"""Whether a text can still become Python: brackets, strings and indentation, one piece at a time.
+"""Whether a text is a prefix of valid Python, token by token: brackets, strings and indentation.
 
-What needs a parser is not looked at. A text that is refused here has no continuation that parses (quotes of the same kind
+Nothing that needs a parser is checked. A text that is refused here has no continuation that parses (quotes of the same kind
 inside an f-string, new in Python 3.12, are the exception).
 """
 

@@ -1,7 +1,7 @@
-"""What a prompt gives is copied: the constructor of an answer has the signature and the layers of the module that was asked for.
+"""The constructor of an answer is replaced by a copy of the one in the prompt: the same signature and layers.
 
-A small model knows common constructors by heart and writes those. Which arguments its kernels were written for stays its own
-statement, with the values that the prompt has; everything else in the file is as the model wrote it.
+A small model often writes a common constructor from memory. The answer's checks of its arguments stay, with the values of the
+prompt; everything else in the file is as the model wrote it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 from typing import Final
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.models.asked_module import class_named, methods_of
+from kernelllm.models.constrained.prompt_module import class_named, methods_of
 
 _MODULE: Final = "class Model("
 _NEW: Final = "class ModelNew("

@@ -1,4 +1,4 @@
-"""What providers that ask a server share: several requests at once, retries that are told, and the cause of what failed."""
+"""What all providers behind a server share: concurrent requests, retries, and the cause of a failed request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CODE = re.compile(r"^Error code: \d+( - |\.)?")
 _SHOWN = 160
 
 
-class Served(LanguageModel):
+class RemoteModel(LanguageModel):
     """A provider that asks a server: at most ``concurrency`` requests at once, in all threads together."""
 
     needs: ClassVar[str] = "a model's name"

@@ -1,4 +1,4 @@
-"""Calls of the functions that a kernel's file has itself: whether the arguments fit the signature, and are what the function needs."""
+"""Calls of functions that the answer itself defines: whether their arguments fit the signature, and have the attributes that it reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kernelllm.models.asked_module import NUMBER
+from kernelllm.models.constrained.prompt_module import NUMBER
 
 _LAUNCH: Final = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "warmup", "enable_fp_fusion"})
 _MEMORY: Final = ("tl.load", "tl.store")
@@ -14,7 +14,7 @@ _NUMERIC: Final = (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 
 
 @dataclass(frozen=True)
-class OwnFunction:
+class HelperFunction:
     """The signature of a function, and what its lines so far do with the arguments."""
 
     name: str
@@ -67,7 +67,7 @@ class OwnFunction:
         """The attributes that an argument must have."""
         return frozenset(attribute for name, attribute in self.needs if name == argument)
 
-    def after(self, node: ast.stmt, functions: dict[str, OwnFunction], first_level: bool) -> OwnFunction:
+    def after(self, node: ast.stmt, functions: dict[str, HelperFunction], first_level: bool) -> HelperFunction:
         """With what a further line of it says. Lines below a condition say nothing of what arguments must be."""
         needs: set[tuple[str, str]] = set()
         nodes = list(ast.walk(node))
@@ -87,7 +87,7 @@ class OwnFunction:
             return {(side.id, NUMBER) for side in (n.left, n.right) if isinstance(side, ast.Name)}
         return set()
 
-    def _of_host(self, n: ast.AST, functions: dict[str, OwnFunction]) -> set[tuple[str, str]]:
+    def _of_host(self, n: ast.AST, functions: dict[str, HelperFunction]) -> set[tuple[str, str]]:
         if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name):
             return {(n.value.id, n.attr)}
         found = functions.get(called_name(n)) if isinstance(n, ast.Call) else None
@@ -97,14 +97,14 @@ class OwnFunction:
         return {(own, attribute) for name, own in handed for attribute in found.needed(name)}
 
 
-def function_of(node: ast.FunctionDef, decorators: tuple[str, ...]) -> OwnFunction:
+def function_of(node: ast.FunctionDef, decorators: tuple[str, ...]) -> HelperFunction:
     """What the head of a function says."""
     a = node.args
     positional = (*(x.arg for x in a.posonlyargs), *(x.arg for x in a.args))
     named = frozenset(x.arg for x in a.kwonlyargs)
     must = frozenset(x.arg for x, value in zip(a.kwonlyargs, a.kw_defaults, strict=True) if value is None)
     kernel = decorators == ("triton.jit",)
-    return OwnFunction(
+    return HelperFunction(
         node.name, kernel, kernel or not decorators, positional, len(a.defaults), named, must, a.vararg is not None, a.kwarg is not None,
         frozenset(positional) | named,
     )  # fmt: skip

@@ -1,8 +1,7 @@
-"""The lines of an answer while it is drawn: where one cannot stand, the answer goes back and on in another way.
+"""Backtracking while an answer is sampled: after an invalid line, sampling resumes at an earlier token, which is then excluded.
 
-It goes back to the token that was least sure, which is not taken again there: within the line at first, then within the function, then
-anywhere. A function that is called and was not written is begun before the one that calls it; a line that the prompt gives is
-written as it is there.
+The token is the one with the least probability: within the line at first, then within the function, then anywhere. A helper function
+that is called but not yet defined is started before its caller. A line that the prompt gives is copied from the prompt.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from kernelllm.models.asked_module import AskedModule, plain_name
-from kernelllm.models.python_lines import Instead, PythonLines
+from kernelllm.models.constrained.prompt_module import PromptModule, plain_name
+from kernelllm.models.constrained.python_lines import Instead, PythonLines
 
 _KNOWN: Final = 200_000
 """Texts that are remembered."""
@@ -38,13 +37,13 @@ _FUNCTION: Final = re.compile(r"\ndef (\w+)\(")
 _GAP: Final = "\n\n\n"
 
 
-class LinesBehind:
+class LineStates:
     """What texts of whole lines lead to. It is found out once for all rows: their answers have most lines in common."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[PythonLines, str, AskedModule | None], tuple[PythonLines | None, str]] = {}
+        self._known: dict[tuple[PythonLines, str, PromptModule | None], tuple[PythonLines | None, str]] = {}
 
-    def after(self, found: PythonLines, text: str, asked: AskedModule | None = None) -> tuple[PythonLines | None, str]:
+    def after(self, found: PythonLines, text: str, asked: PromptModule | None = None) -> tuple[PythonLines | None, str]:
         """(the state behind the whole lines of a text, what stands behind them). The state is None where a line cannot stand: each holds
         a statement, or the head of one, as the files do that ``mini`` learns from."""
         asked = asked if found.model or _MODEL in text else None
@@ -57,7 +56,7 @@ class LinesBehind:
         return known
 
     @staticmethod
-    def _found(found: PythonLines, text: str, asked: AskedModule | None) -> tuple[PythonLines | None, str]:
+    def _found(found: PythonLines, text: str, asked: PromptModule | None) -> tuple[PythonLines | None, str]:
         *whole, rest = text.split("\n")
         for line in whole:
             then = found.after(line)
@@ -67,10 +66,10 @@ class LinesBehind:
         return found, rest
 
 
-class AnswerLines:
+class Backtracking:
     """One answer: its tokens, what is bound behind its lines, and which tokens it does not take again."""
 
-    def __init__(self, behind: LinesBehind, first: PythonLines, pieces: Sequence[str], asked: AskedModule | None) -> None:
+    def __init__(self, behind: LineStates, first: PythonLines, pieces: Sequence[str], asked: PromptModule | None) -> None:
         self._behind, self._first, self._pieces, self._asked = behind, first, pieces, asked
         self._found, self._text = first, ""
         self._tokens: list[int] = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelllm.models.answer_lines import AnswerLines, LinesBehind
-from kernelllm.models.asked_module import asked_module
-from kernelllm.models.python_lines import PythonLines
+from kernelllm.models.constrained.backtracking import Backtracking, LineStates
+from kernelllm.models.constrained.prompt_module import prompt_module
+from kernelllm.models.constrained.python_lines import PythonLines
 
 PROMPT = """class Model(nn.Module):
     def __init__(self):
@@ -23,10 +23,10 @@ CLASS = "\n\n\nclass ModelNew(nn.Module):\n    def __init__(self):\n        supe
 
 def answer(
     steps: list[tuple[str, float]], *more: str, copied: tuple[str, ...] = ()
-) -> tuple[AnswerLines, list[str], list[tuple[int, int]]]:
+) -> tuple[Backtracking, list[str], list[tuple[int, int]]]:
     """What is kept of tokens with their chances, and where the answer went back."""
     pieces = sorted({*more, *(text for text, _ in steps)})
-    lines = AnswerLines(LinesBehind(), PythonLines(any_constructor=True), pieces, asked_module(PROMPT, copied))
+    lines = Backtracking(LineStates(), PythonLines(any_constructor=True), pieces, prompt_module(PROMPT, copied))
     kept: list[str] = []
     went: list[tuple[int, int]] = []
     for text, chance in steps:

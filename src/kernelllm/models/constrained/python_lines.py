@@ -1,7 +1,6 @@
-"""Whether a finished line of a kernel's file can stand: it parses, every name that it reads is bound by then, and it calls the file's
-own functions with the arguments that they take.
+"""Whether a complete line of an answer is valid: it parses, every name that it reads is bound, and its calls of helper functions fit.
 
-One state a line, never changed: who draws an answer goes back to an earlier one where a line cannot stand, and draws it again.
+There is one immutable state for each line. After an invalid line the sampler goes back to an earlier state and samples again.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from functools import lru_cache
 from typing import Final
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.models.asked_module import AskedModule, Kind, kind_of_constant, plain_name, registered_by
-from kernelllm.models.own_calls import OwnFunction, called_name, function_of
+from kernelllm.models.constrained.helper_calls import HelperFunction, called_name, function_of
+from kernelllm.models.constrained.prompt_module import Kind, PromptModule, kind_of_constant, plain_name, registered_by
 
 _BUILTINS: Final = frozenset(dir(builtins))
 _HEADS: Final = ("def ", "class ", "if ", "for ", "while ", "with ", "elif ", "else:", "try:", "finally:", "except")
@@ -34,9 +33,9 @@ class PythonLines:
     returned: bool = False
     any_constructor: bool = False
     """Whether names in the constructor of ``ModelNew`` do not count, because the module's own takes its place."""
-    asked: AskedModule | None = None
+    asked: PromptModule | None = None
     """The module whose constructor that is, and whose forward has the arguments of the answer's."""
-    functions: tuple[OwnFunction, ...] = ()
+    functions: tuple[HelperFunction, ...] = ()
     decorators: tuple[str, ...] = ()
     inside: str = ""
     """The function to which the lines belong."""
@@ -48,13 +47,13 @@ class PythonLines:
         """Whether the model has a forward that returns something."""
         return self.model and self.forward and self.returned
 
-    def following(self, asked: AskedModule | None) -> PythonLines:
+    def following(self, asked: PromptModule | None) -> PythonLines:
         """The same, from the head of ``ModelNew`` on with the module that is asked for: what comes before is the same for all modules."""
         if asked is None or not self.model or self.asked is not None:
             return self
         return replace(self, asked=asked, attributes=frozenset(asked.attributes))
 
-    def missing(self, asked: AskedModule | None) -> frozenset[str]:
+    def missing(self, asked: PromptModule | None) -> frozenset[str]:
         """Behind the head of ``ModelNew``: the functions that a file for this module has and this one has not."""
         if asked is None or not self.model or self.asked is not None:
             return frozenset()

@@ -1,4 +1,4 @@
-"""What the module in a prompt gives to an answer: the forward's arguments and the attributes that its constructor makes."""
+"""The module in a prompt, parsed: the arguments of its forward and the attributes that its constructor sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kind = frozenset[str] | None
 
 
 @dataclass(frozen=True, eq=False)
-class AskedModule:
+class PromptModule:
     """A module as :func:`kernelllm.lm.plain_module.plain_module` writes it, as far as answers follow it."""
 
     forward: str
@@ -40,7 +40,7 @@ class AskedModule:
     """Operators that it calls and for which each file has a function of the same name, as :func:`plain_name` writes them."""
 
 
-def asked_module(prompt: str, copied: Collection[str] = ()) -> AskedModule | None:
+def prompt_module(prompt: str, copied: Collection[str] = ()) -> PromptModule | None:
     """The module of a prompt; None where it has another form, whose constructor is not copied either. ``copied``: operators for which
     answers have functions of the same name."""
     start = prompt.find(_MODULE)
@@ -61,7 +61,7 @@ def asked_module(prompt: str, copied: Collection[str] = ()) -> AskedModule | Non
     signature = ast.unparse(methods["forward"].args)
     returned = [n.value for n in ast.walk(methods["forward"]) if isinstance(n, ast.Return)]
     tuples = {len(n.elts) for n in returned if isinstance(n, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in n.elts)}
-    return AskedModule(
+    return PromptModule(
         f"    def forward({signature}):", signature,
         _attributes(methods["__init__"], given.get("Model", {})),
         {name: _kind(value, {}) for name, value in given.get("forward", {}).items()},

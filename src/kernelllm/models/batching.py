@@ -1,4 +1,4 @@
-"""Single answers that several threads ask for are drawn in one batch: repairs of many conversations, say."""
+"""Requests of several threads, each for one answer, are sampled as one batch: the repairs of many conversations, for example."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _Request:
         self.done = False
 
 
-class Together:
-    """Draws what is asked for while a batch is drawn as the next batch. Thread-safe."""
+class RequestBatcher:
+    """Requests that come while one batch is sampled make the next batch. Thread-safe."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -26,9 +26,9 @@ class Together:
         self._state = threading.Lock()
         self._turn = threading.Lock()
 
-    def one(self, messages: Sequence[Message], params: SamplingParams, sample: int) -> list[Completion]:
-        """The answer of one sample; empty where it was cancelled. Raises ModelError."""
-        mine = _Request(messages, params, sample)
+    def sample(self, messages: Sequence[Message], params: SamplingParams, index: int) -> list[Completion]:
+        """The answer with this sample index, in a list; an empty list where it was cancelled. Raises ModelError."""
+        mine = _Request(messages, params, index)
         with self._state:
             self._waiting.append(mine)
         with self._turn:
