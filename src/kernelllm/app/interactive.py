@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from kernelllm.app.session import Asking, writer_options
+from kernelllm.app.session import LMOptions, writer_options
 from kernelllm.core import settings
 from kernelllm.core.errors import KernelLLMError, UsageError
 from kernelllm.core.text import printable
@@ -76,7 +76,7 @@ class Repl:
         self.terminal = source is None and sys.stdin.isatty()
         self._judge = judge
         self._close_judge: Callable[[], None] | None = None
-        self._asking = Asking(max_tokens=max_tokens, base_url=base_url)
+        self._asking = LMOptions(max_tokens=max_tokens, base_url=base_url)
         self.writer = self._opened(model)
         self.problem: Problem | None = None
         self.attempts: list[Attempt] = []

@@ -1,4 +1,4 @@
-"""Ways to run one graph take turns on a GPU until it is known which is fastest, backward included."""
+"""The fastest way to run a graph, by timing on the GPU: the ways take turns over the first calls, backward included."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MARGIN = 0.98
 """Another way stays where it takes less than this share of Inductor's time: nobody gains by a tie, and all times are noisy."""
 LONGEST = 90
 """Calls after which it is decided by all of them, where sizes do not come back."""
-ROOM = 3
-"""Times the memory used at most so far that the GPU must have for eager to take part: it needs more than Inductor."""
+FREE_MEMORY_FACTOR = 3
+"""Eager takes part only where the GPU has this many times the peak memory so far: it needs more than Inductor."""
 
 
 def on_gpu(inputs: tuple[Any, ...]) -> bool:
@@ -30,23 +30,23 @@ def on_gpu(inputs: tuple[Any, ...]) -> bool:
     return any(isinstance(value, torch.Tensor) and value.is_cuda for value in inputs)
 
 
-def stamp() -> Any:
-    """A moment on the GPU's clock."""
+def record_event() -> Any:
+    """A timing event, recorded on the current stream."""
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event
 
 
-def idle() -> None:
-    """Wait for the GPU. What it still does for the call before would hide how long the host takes for the next one."""
+def synchronize() -> None:
+    """Wait for the GPU: work of an earlier call would hide the host's time of the next one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def room() -> bool:
+def has_free_memory() -> bool:
     """Whether the GPU has several times the memory that was used at most."""
     free, _ = torch.cuda.mem_get_info()
-    return ROOM * torch.cuda.max_memory_allocated() <= free + torch.cuda.memory_reserved()
+    return FREE_MEMORY_FACTOR * torch.cuda.max_memory_allocated() <= free + torch.cuda.memory_reserved()
 
 
 @dataclass
@@ -66,15 +66,15 @@ class _Timed:
         return float(forward + (self.backward_begin.elapsed_time(self.backward_end) if self.backward_end else 0.0))
 
     def backward_begins(self, *_: Any) -> None:
-        self.backward_begin = stamp()
+        self.backward_begin = record_event()
 
     def backward_ends(self, *_: Any) -> None:
         if self.backward_begin is not None:
-            self.backward_end = stamp()
+            self.backward_end = record_event()
 
 
-class Race:
-    """Called as any of the ways. ``decided`` is told once which one stays, and why. Calls of equal sizes are compared."""
+class TimedSelection:
+    """A callable that runs the ways in turns, then calls ``decided`` once with the fastest and the reason. Equal sizes are compared."""
 
     gradients = False
     """Whether a backward belongs to the graph."""
@@ -97,13 +97,13 @@ class Race:
         if rounds >= TIMED or len(self._calls) >= LONGEST:
             return self._decide()(*inputs)
         way = min(self._ways, key=lambda way: (self._count(way, sizes), self._count(way, None), self._cold[way]))
-        if way == "eager" and ((self.gradients and sizes) or not (self._cold[way] or room())):
+        if way == "eager" and ((self.gradients and sizes) or not (self._cold[way] or has_free_memory())):
             del self._ways[way]  # it might not fit, at a larger size for instance, where Inductor's does
             return self(*inputs)
-        idle()
-        call = _Timed(way, sizes, stamp())
+        synchronize()
+        call = _Timed(way, sizes, record_event())
         result = self._ways[way](*inputs)
-        call.end = stamp()
+        call.end = record_event()
         self._time_backward(call, inputs, result)
         self._cold[way] += 1
         if self._cold[way] > self._warm:

@@ -1,4 +1,4 @@
-"""What is being written for this process: one order for equal graphs, and how long first calls may wait for it."""
+"""Graphs that are being written in the background: one job for equal graphs, and how long first calls may wait for it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernelllm.app.dynamo.writing import WritingProcesses, Written
+    from kernelllm.app.dynamo.writing import WriteResult, WritingProcesses
 
 _lock = threading.Lock()
-_pending: dict[str, Future[Written]] = {}
+_pending: dict[str, Future[WriteResult]] = {}
 _processes: WritingProcesses | None = None
 _waited = 0.0
 
 
 def processes() -> WritingProcesses:
-    """Those of this process."""
+    """The writing processes of this process."""
     global _processes
     from kernelllm.app.dynamo.writing import WritingProcesses
 
@@ -28,8 +28,8 @@ def processes() -> WritingProcesses:
         return _processes
 
 
-def ordered(key: str, write: Callable[[], Written]) -> Future[Written]:
-    """The answer of ``write``, which runs in a thread; of the one that runs already for an equal graph."""
+def submit(key: str, write: Callable[[], WriteResult]) -> Future[WriteResult]:
+    """The future result of ``write``, which runs in a thread. Where a job with this key runs already, its future."""
     with _lock:
         future = _pending.get(key)
         if future is not None:
@@ -49,8 +49,8 @@ def ordered(key: str, write: Callable[[], Written]) -> Future[Written]:
 
 
 @contextlib.contextmanager
-def meanwhile() -> Iterator[None]:
-    """What a first call does while its file is being written counts as waited."""
+def counted_as_waiting() -> Iterator[None]:
+    """A context manager: the time inside it counts as waiting of first calls (the option ``wait_s``)."""
     global _waited
     start = time.perf_counter()
     try:
@@ -60,9 +60,9 @@ def meanwhile() -> Iterator[None]:
             _waited += time.perf_counter() - start
 
 
-def wait_for(future: Future[Written], most_s: float) -> bool:
+def wait_for(future: Future[WriteResult], most_s: float) -> bool:
     """Whether the answer is there; waits for it while all calls of this have waited for less than that many seconds together."""
-    with meanwhile():
+    with counted_as_waiting():
         wait([future], max(0.0, most_s - _waited))
     return future.done()
 

@@ -1,4 +1,4 @@
-"""Written graphs on disk: what was written and how it was judged in a folder of the cache, and each file where Triton can read it."""
+"""The disk cache of ``torch.compile(backend="kernelllm")``: written files, their verdicts, and which way runs each graph."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import torch
 from torch import fx
 
 import kernelllm as package
-from kernelllm.app.dynamo.race import Way
-from kernelllm.app.dynamo.writing import Written
+from kernelllm.app.dynamo.timed_selection import Way
+from kernelllm.app.dynamo.writing import WriteResult
 from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.file_cache import FileCache, code_digest, replace_file
@@ -73,9 +73,9 @@ def _code() -> str:
     return code_digest(Path(package.__file__).parent / part for part in _CODE)
 
 
-def get(name: str) -> Written | None:
+def get(name: str) -> WriteResult | None:
     """What was kept under that name; None where there is nothing, or nothing whole."""
-    return _kept(name, Written)
+    return _kept(name, WriteResult)
 
 
 def decision(name: str) -> Decision | None:
@@ -94,7 +94,7 @@ def any_kept() -> bool:
     return next(folder().glob("*/*"), None) is not None
 
 
-def put(name: str, found: Written | Decision) -> None:
+def put(name: str, found: WriteResult | Decision) -> None:
     """Keep it."""
     FileCache(folder()).put(name, msgspec.json.encode(found))
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kernelllm import __version__
-from kernelllm.app.page import charts
+from kernelllm.app.html_report import charts
 from kernelllm.bench import metrics, summary
 from kernelllm.bench.metrics import Outcome
 from kernelllm.core import gpus, verdict_words
@@ -83,9 +83,12 @@ def page(runs: Sequence[RunView]) -> str:
     from jinja2 import Environment, PackageLoader, select_autoescape
 
     environment = Environment(
-        loader=PackageLoader("kernelllm.app.page", "."), autoescape=select_autoescape(default=True), trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("kernelllm.app.html_report", "."),
+        autoescape=select_autoescape(default=True),
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    files = resources.files("kernelllm.app.page")
+    files = resources.files("kernelllm.app.html_report")
     problems = list(dict.fromkeys(o.problem for run in runs for o in run.outcomes))
     scores = [(run, summary.by_group(run.outcomes, summary.level_of)) for run in runs]
     filled = [(run, row) for run, made in scores for row in summary.rows(made)]

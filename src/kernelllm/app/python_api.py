@@ -1,4 +1,4 @@
-"""``kernelllm.optimize`` and ``kernelllm.check``: the same two functions for problems and for live modules."""
+"""The Python API: ``kernelllm.optimize`` and ``kernelllm.check``, for problems and for live modules."""
 
 from __future__ import annotations
 

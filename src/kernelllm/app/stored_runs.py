@@ -1,4 +1,4 @@
-"""What ``kernelllm runs`` does and shows."""
+"""Stored runs for ``kernelllm runs``: list, show, retry, judge again, export."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.app.session import Asking, StoredSearch, open_store
+from kernelllm.app.session import LMOptions, StoredSearch, open_store
 from kernelllm.app.verdict_view import moment, put, show, stdout
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Run, RunInfo, Store
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from kernelllm.app.progress import Progress
     from kernelllm.judge import JudgeSettings
 
-__all__ = ["chosen", "exported", "open_store", "rescore", "retry", "show_attempt", "show_changes", "show_run", "show_runs", "to_json"]
+__all__ = ["exported", "find_attempt", "open_store", "rescore", "retry", "show_attempt", "show_changes", "show_run", "show_runs", "to_json"]
 
 
-def chosen(attempts: Sequence[Attempt], name: str) -> list[Attempt]:
-    """The attempt ``ROUND.SAMPLE``, in a list. Raises UsageError."""
+def find_attempt(attempts: Sequence[Attempt], name: str) -> list[Attempt]:
+    """The attempt that is named ``ROUND.SAMPLE``, in a list. Raises UsageError."""
     round_, _, sample = name.partition(".")
     if not (round_.isdigit() and sample.isdigit()):
         raise UsageError(f"{name!r} does not name an attempt.", fix="Write ROUND.SAMPLE, for example 0.3.")
@@ -111,7 +111,7 @@ def retry(store: Store, run: Run, statuses: Sequence[str], progress: Progress) -
             raise UsageError(f"There is no status {status!r}.", fix=f"Known: {', '.join(sorted(known))}.")
     from kernelllm.judge import Judge, JudgeSettings
 
-    asked = {name: info.settings[name] for name in Asking.__struct_fields__ if name in info.settings}
+    asked = {name: info.settings[name] for name in LMOptions.__struct_fields__ if name in info.settings}
     judge_settings = msgspec.convert(info.settings["judge"], JudgeSettings)
     again = [a for a in run.attempts() if a.verdict.status in statuses]
     # What follows from an attempt is made again with it.
@@ -125,7 +125,7 @@ def retry(store: Store, run: Run, statuses: Sequence[str], progress: Progress) -
             info.settings["model"],
             judge,
             n=info.settings["n"],
-            asking=msgspec.convert(asked, Asking),
+            lm_options=msgspec.convert(asked, LMOptions),
             judge_identity=judge_settings,
             target=judge_settings.target,
             store=store,

@@ -1,4 +1,4 @@
-"""Inputs that share memory, one of which a graph writes: what is compiled for tensors apart must not run then.
+"""Inputs that overlap in memory, of which a graph writes one: eager runs such a call, as compiled code assumes separate tensors.
 
 Neither Dynamo nor AOTAutograd guards that inputs which did not overlap while a graph was compiled never do. Where they did, AOTAutograd
 takes for granted that they always will, in the same way. So each call of a graph that writes into an input looks, and eager runs those in

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from browser import browser, opened
 
-from kernelllm.app.page.build import page, view
-from kernelllm.app.page.charts import fast_p, save
+from kernelllm.app.html_report.build import page, view
+from kernelllm.app.html_report.charts import fast_p, save
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Attempt, Candidate, Finding, Floor, Measured, Ratio, Status, Timing, Verdict
 

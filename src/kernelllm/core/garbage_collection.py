@@ -1,4 +1,4 @@
-"""How often the garbage collector looks, in processes that are kernelllm's own."""
+"""How often Python collects garbage, in processes that are kernelllm's own."""
 
 from __future__ import annotations
 
