@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiled import problem
 
-from kernelllm.compiler.capture import taken_apart
+from kernelllm.compiler.capture.decompositions import taken_apart
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.compiler.capture import equal_steps, intercept
+from kernelllm.compiler.capture import intercept
+from kernelllm.compiler.capture.rewrites import equal_steps
 from kernelllm.compiler.options import Options
 
 PRODUCTS = (torch.ops.aten.bmm.default, torch.ops.aten.mm.default, torch.ops.aten.addmm.default)

@@ -16,7 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from kernelllm.compiler.capture import free_dimensions, intercept, known_numbers, numbers_read, results, symbols
+from kernelllm.compiler.capture import free_dimensions, intercept, results, symbols
+from kernelllm.compiler.capture.data_dependent import numbers_read
+from kernelllm.compiler.capture.decompositions import known_numbers
 from kernelllm.compiler.capture.derived_sizes import views_as_asked
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
@@ -47,9 +49,9 @@ class FakeModule:
     modes: dict[str, bool] = field(default_factory=dict)
     """Filled while the forward is traced: see :mod:`kernelllm.compiler.capture.modes`."""
     ways: int = 1
-    """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.branches`."""
+    """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.data_dependent.branches`."""
     asked: set[str] = field(default_factory=set)
-    """What the forward asks for and is taken to find: see :mod:`kernelllm.compiler.capture.presence`."""
+    """What the forward asks for and is taken to find: see :mod:`kernelllm.compiler.capture.data_dependent.presence`."""
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,

@@ -12,21 +12,14 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import (
-    branches,
-    complex_pairs,
-    constants,
-    derived_sizes,
-    grouped_parts,
-    passes,
-    rejoined,
-    results,
-    size_conditions,
-)
+from kernelllm.compiler.capture import derived_sizes, passes, results, size_conditions
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
+from kernelllm.compiler.capture.data_dependent import branches
+from kernelllm.compiler.capture.decompositions import complex_pairs
 from kernelllm.compiler.capture.described_arguments import arguments_described, described
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.graph_editor import STATE
+from kernelllm.compiler.capture.rewrites import constants, grouped_parts, rejoined
 from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options

@@ -20,9 +20,11 @@ from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import branches, derived_sizes, intercept, known_numbers, modes, presence, symbols
+from kernelllm.compiler.capture import derived_sizes, intercept, modes, symbols
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.capture.data_dependent import branches, presence
+from kernelllm.compiler.capture.decompositions import known_numbers
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe, loose_tensors, root_of
 from kernelllm.compiler.capture.finalize import to_captured
 from kernelllm.compiler.capture.results import RETURNED

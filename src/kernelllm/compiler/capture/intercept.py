@@ -21,19 +21,12 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import (
-    branches,
-    linear_algebra,
-    plain_rules,
-    row_questions,
-    selection_rules,
-    special_functions,
-    symbols,
-    taken_apart,
-)
-from kernelllm.compiler.capture.expert_rules import rules as expert_rules
-from kernelllm.compiler.capture.known_numbers import FUNCTIONS as WINDOWS
-from kernelllm.compiler.capture.known_numbers import spaced
+from kernelllm.compiler.capture import symbols
+from kernelllm.compiler.capture.data_dependent import branches, row_questions
+from kernelllm.compiler.capture.decompositions import linear_algebra, plain_rules, selection_rules, special_functions, taken_apart
+from kernelllm.compiler.capture.decompositions.expert_rules import rules as expert_rules
+from kernelllm.compiler.capture.decompositions.known_numbers import FUNCTIONS as WINDOWS
+from kernelllm.compiler.capture.decompositions.known_numbers import spaced
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options

@@ -14,28 +14,27 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import (
-    convolution_windows,
+from kernelllm.compiler.capture import convolution_windows, left_to_torch
+from kernelllm.compiler.capture.convolution_gradients import replace_gradients
+from kernelllm.compiler.capture.decompositions import plain_rules
+from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
+from kernelllm.compiler.capture.rewrites import (
     equal_steps,
     faster_convolutions,
     faster_templates,
     fusions,
     joined_convolutions,
-    left_to_torch,
     mish,
     one_hot,
     packed_weights,
-    plain_rules,
     quantized_weights,
     staged_reductions,
     unstacked,
     values_alone,
 )
-from kernelllm.compiler.capture.convolution_gradients import replace_gradients
-from kernelllm.compiler.capture.depthwise import sum_over_window
-from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
-from kernelllm.compiler.capture.pool_rules import avg_pool, low_memory_pools, max_pool
-from kernelllm.compiler.capture.thin_products import as_sum, of_few_terms
+from kernelllm.compiler.capture.rewrites.depthwise import sum_over_window
+from kernelllm.compiler.capture.rewrites.pool_rules import avg_pool, low_memory_pools, max_pool
+from kernelllm.compiler.capture.rewrites.thin_products import as_sum, of_few_terms
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

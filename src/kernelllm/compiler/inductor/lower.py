@@ -18,9 +18,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.torch_version import TorchVersion
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import constants, depthwise, derived_sizes, faster_templates, size_conditions
+from kernelllm.compiler.capture import derived_sizes, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
+from kernelllm.compiler.capture.rewrites import constants, depthwise, faster_templates
 from kernelllm.compiler.inductor import (
     broadcasting,
     channels_last,

@@ -13,7 +13,7 @@ import sympy
 import torch
 from torch.fx.experimental import symbolic_shapes
 
-from kernelllm.compiler.capture import counted_rows
+from kernelllm.compiler.capture.data_dependent import counted_rows
 from kernelllm.compiler.capture.patching import patch
 
 _OF_SIZES: dict[Any, tuple[int, bool]] = {

@@ -10,7 +10,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, reads_memory
-from kernelllm.compiler.capture.stacked_steps import is_elementwise
+from kernelllm.compiler.capture.rewrites.stacked_steps import is_elementwise
 
 aten = torch.ops.aten
 _FEW = 8

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.compiler.capture import pool_gradients
+from kernelllm.compiler.capture.decompositions import pool_gradients
 
 SUM, MEAN, MAX = 0, 1, 2
 

@@ -19,8 +19,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.alike_parts import AlikeParts, AllRows, hint, propagate, replace
 from kernelllm.compiler.capture.graph_editor import CONVERT, VIEWS, Editor
+from kernelllm.compiler.capture.rewrites.alike_parts import AlikeParts, AllRows, hint, propagate, replace
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

@@ -17,11 +17,11 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import fusions, long_scans, quantized_weights, short_sorts, thin_products
-from kernelllm.compiler.capture.attention_forms import share_heads
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
-from kernelllm.compiler.capture.pool_rules import low_memory_pools, max_pool
-from kernelllm.compiler.capture.written_attention import in_rows, put_attention
+from kernelllm.compiler.capture.rewrites import fusions, long_scans, quantized_weights, short_sorts, thin_products
+from kernelllm.compiler.capture.rewrites.attention_forms import share_heads
+from kernelllm.compiler.capture.rewrites.pool_rules import low_memory_pools, max_pool
+from kernelllm.compiler.capture.rewrites.written_attention import in_rows, put_attention
 from kernelllm.compiler.cost_model import template_gains
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler.capture.graph_editor import VIEWS, Editor
-from kernelllm.compiler.capture.stacked_steps import is_elementwise
+from kernelllm.compiler.capture.rewrites.stacked_steps import is_elementwise
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

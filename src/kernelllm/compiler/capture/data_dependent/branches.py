@@ -23,7 +23,8 @@ from torch._functorch._aot_autograd.functional_utils import has_data_mutation
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from kernelllm.compiler.capture import presence, symbols
+from kernelllm.compiler.capture import symbols
+from kernelllm.compiler.capture.data_dependent import presence
 from kernelllm.compiler.capture.untraceable import Untraceable
 
 MOST = 8

@@ -12,10 +12,10 @@ from torch._prims_common import is_contiguous_or_false
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import quantized_weights, wide_rows
-from kernelllm.compiler.capture.attention_forms import join_difference, join_sinks, share_heads
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, called, closed, group_of, reads_memory
-from kernelllm.compiler.capture.written_attention import join_attention
+from kernelllm.compiler.capture.rewrites import quantized_weights, wide_rows
+from kernelllm.compiler.capture.rewrites.attention_forms import join_difference, join_sinks, share_heads
+from kernelllm.compiler.capture.rewrites.written_attention import join_attention
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

@@ -22,8 +22,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture.depthwise import all_alone, put_gradients, sum_over_spread, sum_over_window
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
+from kernelllm.compiler.capture.rewrites.depthwise import all_alone, put_gradients, sum_over_spread, sum_over_window
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

@@ -14,9 +14,9 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import found_rows
-from kernelllm.compiler.capture.alike_parts import AlikeParts, AllRows, dim_of, hint, replace, stack_of
 from kernelllm.compiler.capture.graph_editor import CONVERT, Editor
+from kernelllm.compiler.capture.rewrites import found_rows
+from kernelllm.compiler.capture.rewrites.alike_parts import AlikeParts, AllRows, dim_of, hint, replace, stack_of
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

@@ -16,7 +16,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.compiler.capture import fourier, intercept
+from kernelllm.compiler.capture import intercept
+from kernelllm.compiler.capture.decompositions import fourier
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from kernelllm.compiler.capture.graph_editor import CONVERT, VIEWS
-from kernelllm.compiler.capture.stacked_steps import PRODUCTS, LoopSteps, is_elementwise, is_tensor, part_of, plain
+from kernelllm.compiler.capture.rewrites.stacked_steps import PRODUCTS, LoopSteps, is_elementwise, is_tensor, part_of, plain
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
