@@ -116,14 +116,14 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
     *_each("compiler/capture/intercept.py", "a decision on values is traced both ways", "torch", "allclose"),
     *_each("compiler/capture/intercept.py", "a number that is read off a tensor stays one", "torch", "Tensor.item"),
-    *_each("compiler/capture/data_dependent/row_questions.py", "where rows may be found, some are", "torch", "SymBool.__bool__"),
-    *_each("compiler/capture/data_dependent/row_questions.py", "lengths of parts are numbers of rows", "torch._VF", "split_with_sizes"),
+    *_each("compiler/capture/data_dependent/row_count_tests.py", "where rows may be found, some are", "torch", "SymBool.__bool__"),
+    *_each("compiler/capture/data_dependent/row_count_tests.py", "lengths of parts are numbers of rows", "torch._VF", "split_with_sizes"),
     *_each(
-        "compiler/capture/data_dependent/counted_rows.py", "counts that NumPy has, and rows between their sums",
+        "compiler/capture/data_dependent/host_row_counts.py", "counts that NumPy has, and rows between their sums",
         "torch._subclasses.functional_tensor", "FunctionalTensor.numpy;FunctionalTensor.__getitem__",
     ),
     *_each(
-        "compiler/capture/data_dependent/row_questions.py", "a decision stands in the module's line",
+        "compiler/capture/data_dependent/row_count_tests.py", "a decision stands in the module's line",
         "torch.fx.experimental.symbolic_shapes", "uninteresting_files()",
     ),
     *_each(

@@ -21,7 +21,7 @@ from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import derived_sizes, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.capture.rewrites import constants, depthwise, faster_templates
+from kernelllm.compiler.capture.rewrites import constant_folding, depthwise, faster_templates
 from kernelllm.compiler.inductor import (
     broadcasting,
     channels_last,
@@ -318,7 +318,7 @@ def _vectors_on_cuda(base: type) -> Any:
             from torch._inductor import lowering
 
             value = getattr(self.module, target, None)
-            if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) <= constants.AT_ONCE:
+            if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) <= constant_folding.AT_ONCE:
                 return lowering.tensor(value.tolist(), dtype=value.dtype, device=_CUDA)
             return super().get_attr(target, args, kwargs)
 

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from kernelllm.compiler.capture import symbols
-from kernelllm.compiler.capture.data_dependent import presence
+from kernelllm.compiler.capture.data_dependent import membership_tests
 from kernelllm.compiler.capture.untraceable import Untraceable
 
 MOST = 8
@@ -53,7 +53,7 @@ def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     way = _way.get()
     if way is None or not _unknown(tensor):
         return plain(tensor)
-    if way.found and (asked := presence.asked(tensor)) is not None:
+    if way.found and (asked := membership_tests.asked(tensor)) is not None:
         way.sought.add(asked[1])
         return asked[0]
     if len(way.asked) == MOST:

@@ -18,10 +18,10 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
-from kernelllm.compiler.capture.rewrites import fusions, long_scans, quantized_weights, short_sorts, thin_products
-from kernelllm.compiler.capture.rewrites.attention_forms import share_heads
+from kernelllm.compiler.capture.rewrites import fusions, long_scans, memory_bound_products, quantized_weights, short_sorts
+from kernelllm.compiler.capture.rewrites.attention_pattern import in_rows, put_attention
+from kernelllm.compiler.capture.rewrites.attention_variants import share_heads
 from kernelllm.compiler.capture.rewrites.pool_rules import low_memory_pools, max_pool
-from kernelllm.compiler.capture.rewrites.written_attention import in_rows, put_attention
 from kernelllm.compiler.cost_model import template_gains
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul
@@ -53,7 +53,7 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
     def only(rule: Rule) -> Rule:
         def chosen(edit: Editor, *args: Any, **kwargs: Any) -> Node | None:
             fits = not kwargs and all(isinstance(a, Node) for a in args) and not quantized_weights.fits(*args[-2:])
-            if fits and (made := thin_products.by_shape(edit, *args) or _with_aligned_rows(edit, *args)) is not None:
+            if fits and (made := memory_bound_products.by_shape(edit, *args) or _with_aligned_rows(edit, *args)) is not None:
                 return made
             return rule(edit, *args, **kwargs) if _gains(edit.node, edit.options.target) else None
 
@@ -107,7 +107,7 @@ def _with_aligned_rows(edit: Editor, *args: Node) -> Node | None:
         return None
     (m, k), n = a.shape, b.shape[1]
     gains = n % 8 and n >= 64 and m > 16 and m * n * k >= _LARGE and not _scattered(a, b)
-    if not gains or thin_products.leaves(edit.node):
+    if not gains or memory_bound_products.leaves(edit.node):
         return None
     made = edit.template("padded_mm", left, right)
     return made if len(args) == 2 else edit.call(aten.add.Tensor, made, args[0])

@@ -14,8 +14,8 @@ from torch.fx import GraphModule, Node
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, called, closed, group_of, reads_memory
 from kernelllm.compiler.capture.rewrites import quantized_weights, wide_rows
-from kernelllm.compiler.capture.rewrites.attention_forms import join_difference, join_sinks, share_heads
-from kernelllm.compiler.capture.rewrites.written_attention import join_attention
+from kernelllm.compiler.capture.rewrites.attention_pattern import join_attention
+from kernelllm.compiler.capture.rewrites.attention_variants import join_difference, join_sinks, share_heads
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten

@@ -13,7 +13,7 @@ import sympy
 import torch
 from torch.fx.experimental import symbolic_shapes
 
-from kernelllm.compiler.capture.data_dependent import counted_rows
+from kernelllm.compiler.capture.data_dependent import host_row_counts
 from kernelllm.compiler.capture.patching import patch
 
 _OF_SIZES: dict[Any, tuple[int, bool]] = {
@@ -31,7 +31,7 @@ def answer(stack: ExitStack) -> None:
         found = _of_rows(question)
         return plain(question) if found is None else found
 
-    counted_rows.read(stack)
+    host_row_counts.read(stack)
     patch(stack, torch.SymBool, "__bool__", truth)
     patch(stack, symbolic_shapes, "uninteresting_files", lambda: files)
 
@@ -40,8 +40,8 @@ def split(_: Any, x: Any, sizes: Any, dim: int = 0) -> Any:
     """Numbers that were read off tensors and are the sizes of parts are numbers of rows."""
     if not any(isinstance(size, torch.Tensor) for size in sizes):
         return NotImplemented
-    counts = [counted_rows.number(size) if isinstance(size, torch.Tensor) else size for size in sizes[:-1]]
-    return x.split_with_sizes(counted_rows.lengths(x, counts, dim), dim)
+    counts = [host_row_counts.number(size) if isinstance(size, torch.Tensor) else size for size in sizes[:-1]]
+    return x.split_with_sizes(host_row_counts.lengths(x, counts, dim), dim)
 
 
 def _of_rows(question: torch.SymBool) -> bool | None:
@@ -54,6 +54,6 @@ def _of_rows(question: torch.SymBool) -> bool | None:
     if count.is_Integer:
         count, number, kind = number, count, _TURNED.get(kind, kind)
     found = count.free_symbols and count.free_symbols <= env.size_like and (count.is_Symbol or count.is_Mul)
-    found = found or counted_rows.is_rest(env, count)
+    found = found or host_row_counts.is_rest(env, count)
     wanted, given = _OF_SIZES[kind]
     return given if found and number == wanted else None

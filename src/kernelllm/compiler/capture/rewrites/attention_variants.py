@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, group_of
-from kernelllm.compiler.capture.rewrites.written_attention import (
+from kernelllm.compiler.capture.rewrites.attention_pattern import (
     HIDES,
     PRODUCTS,
     as_mask,

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import CONVERT, Editor
-from kernelllm.compiler.capture.rewrites import found_rows
+from kernelllm.compiler.capture.rewrites import expert_rows
 from kernelllm.compiler.capture.rewrites.alike_parts import AlikeParts, AllRows, dim_of, hint, replace, stack_of
 from kernelllm.compiler.options import Options
 
@@ -34,7 +34,7 @@ def join(graph: GraphModule, options: Options) -> None:
         parts = _parts(split, counts.meta["val"].shape[0]) if counts is not None else None
         if counts is not None and parts is not None:
             _write(graph, split, parts, counts, options)
-    found_rows.join(graph, options)
+    expert_rows.join(graph, options)
 
 
 def _counts(split: Node) -> Node | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelllm.compiler.capture import intercept
-from kernelllm.compiler.capture.rewrites import equal_steps
+from kernelllm.compiler.capture.rewrites import batched_steps
 from kernelllm.compiler.options import Options
 
 PRODUCTS = (torch.ops.aten.bmm.default, torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
@@ -65,7 +65,7 @@ def test_it_is_what_the_loop_computes(forward: Callable[[Tensor, Tensor], Tensor
     table = intercept.decompositions(Options())
     graph = make_fx(torch.func.functionalize(forward), table, tracing_mode="fake")(*given)
     assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == before
-    equal_steps.join(graph, Options())
+    batched_steps.join(graph, Options())
     graph.graph.lint()
     graph.recompile()
     assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == after
@@ -82,7 +82,7 @@ def test_gradients_of_parts_are_computed_at_once() -> None:
     given = torch.randn(5, 5, 5), torch.randn(5, 5, 5)
     graph = make_fx(forward, intercept.decompositions(Options()), tracing_mode="fake")(*given)
     assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == 10
-    equal_steps.join(graph, Options())
+    batched_steps.join(graph, Options())
     graph.graph.lint()
     graph.recompile()
     assert sum(n.target in PRODUCTS for n in graph.graph.nodes) == 2
