@@ -132,7 +132,7 @@ def _plots(runs: Sequence[RunView]) -> list[tuple[str, Any]]:
     series = [(run.name, run.outcomes) for run in runs]
     baselines = [b for b in summary.BASELINES if any(b in o.speedups for run in runs for o in run.outcomes)]
     made = []
-    if any(o.n > 1 for run in runs for o in run.outcomes):
+    if any(min((o.n for o in run.outcomes if o.n), default=1) > 1 for run in runs):  # pass@k needs k samples of every problem
         made.append(("pass@k", charts.pass_at_k(series)))
     if any(o.rounds for run in runs for o in run.outcomes):
         made.append(("pass@1 after each round", charts.rounds(series)))

@@ -83,7 +83,7 @@ def pass_at_k(series: Series) -> Figure:
         most = max(most, n)
         ks = sorted({int(k) for k in np.unique(np.geomspace(1, max(n, 1), 12).round())})
         estimates = [e for k in ks if (e := metrics.mean_pass_at_k(items, k)) is not None]
-        axes.plot(ks, [100 * e.value for e in estimates], color=color, label=name, marker="o", markersize=3)
+        axes.plot(ks, [100 * e.value for e in estimates], color=color, label=name, marker="o", markersize=3, clip_on=False)
         axes.fill_between(ks, [100 * e.low for e in estimates], [100 * e.high for e in estimates], color=color, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
     ticks = [*(k for k in (1, 2, 5, 10, 20, 50, 100) if 1.2 * k < most), most]
@@ -102,7 +102,7 @@ def rounds(series: Series) -> Figure:
         counts = range(1, metrics.rounds_of(items) + 1)
         found = [(r, e) for r in counts if (e := metrics.mean_pass_at_k([o.after(r) for o in items], 1)) is not None]
         x = [r for r, _ in found]
-        axes.plot(x, [100 * e.value for _, e in found], color=color, label=name, marker="o", markersize=3)
+        axes.plot(x, [100 * e.value for _, e in found], color=color, label=name, marker="o", markersize=3, clip_on=False)
         axes.fill_between(x, [100 * e.low for _, e in found], [100 * e.high for _, e in found], color=color, alpha=0.15, linewidth=0)
     axes.set_xticks(range(1, most + 1))
     axes.set(xlabel="rounds", ylabel="pass@1, %", ylim=(0, 100))
