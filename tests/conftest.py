@@ -1,4 +1,4 @@
-"""Fixtures for all rooms. The default suite runs on a CPU, with no network, no key and no weights."""
+"""Fixtures for all tests. The default suite runs on a CPU, with no network, no key and no weights."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Patch:
     parameters: tuple[str, ...] | None
     """Names of its parameters, in order; None where only the name counts."""
     by: str
-    """The file or room that does it."""
+    """The file or package that does it."""
     why: str
     kind: Kind = "replaced"
     """``added``: the name must not exist (a builtin is shadowed). ``overridden``: in a subclass. ``called``: private, called as it is."""

@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "judge":  # the room itself, which can be called
+    if name == "judge":  # the package itself, which can be called
         return import_module("kernelllm.judge")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)

@@ -11,7 +11,6 @@ from kernelllm.compiler.steps.step_values import StepValue, Unsupported
 _TENSORS: Final = ("x", "y", "z", "w", "p", "q", "u", "v")
 _NUMBERS: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "k", "l", "m", "n")
 _RESULTS: Final = ("t", "s", "r", "o", "t1", "t2", "t3", "t4")
-_PLACE: Final = re.compile(r"\{\d\}")
 
 
 class StepsKernel:

@@ -1,4 +1,4 @@
-"""The house rules that a machine can hold: layers, types, style, lazy imports, file sizes."""
+"""The rules of this repository that a test can hold: layers, types, style, lazy imports, file sizes."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def test_file_is_documented_and_small(path: Path) -> None:
         assert not long, f"{path}: more than 60 lines: {long}"
 
 
-def test_every_room_is_in_the_layers() -> None:
+def test_every_package_is_in_the_layers() -> None:
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-    named = {room.strip("() ") for layer in contract["layers"] for room in layer.split("|")}
-    rooms = {p.name for p in (ROOT / "src" / "kernelllm").iterdir() if (p / "__init__.py").exists()}
-    assert rooms <= named
+    named = {package.strip("() ") for layer in contract["layers"] for package in layer.split("|")}
+    packages = {p.name for p in (ROOT / "src" / "kernelllm").iterdir() if (p / "__init__.py").exists()}
+    assert packages <= named
 
 
 def test_registry_rows_exist() -> None:
