@@ -1,4 +1,4 @@
-"""The problem's module and its inputs on fake tensors: what every way of tracing starts from."""
+"""The problem's module and its inputs on fake tensors: the start of every way of tracing."""
 
 from __future__ import annotations
 

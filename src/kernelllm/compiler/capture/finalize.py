@@ -1,4 +1,4 @@
-"""From a traced graph to a Captured: arguments named, unused ones dropped, sizes located, result described."""
+"""A traced graph becomes a Captured: arguments are named, unused ones dropped, sizes located, the result described."""
 
 from __future__ import annotations
 

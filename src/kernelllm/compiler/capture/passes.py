@@ -1,4 +1,4 @@
-"""Passes over the captured ATen graph: heavy operators become template operators (:mod:`kernelllm.compiler.template_ops`)."""
+"""The order of all rewrites of the captured graph; heavy operators become template operators (:mod:`kernelllm.compiler.template_ops`)."""
 
 from __future__ import annotations
 

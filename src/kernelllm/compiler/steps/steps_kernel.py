@@ -1,4 +1,4 @@
-"""The text of a kernel that does the steps of a value, one a line, and of the function that starts it."""
+"""The text of an elementwise kernel with one step a line, and of the function that launches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions on the values of a tensor: ``if torch.isnan(x).any(): x = torch.nan_to_num(x)``.
+"""Branches on the values of a tensor: ``if torch.isnan(x).any(): x = torch.nan_to_num(x)``.
 
 The forward is run once for each way that its decisions can go. Every way is in the graph, and ``torch.where`` takes the results of
 one. What the ways have in common is computed once (:func:`shared`). A way that ends in a ``raise`` of the module's code is left out.

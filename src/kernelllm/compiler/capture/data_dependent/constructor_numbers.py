@@ -1,4 +1,4 @@
-"""Numbers that a constructor read off tensors and kept: frequencies as a list, rates for each layer.
+"""Numbers that a constructor reads off tensors and keeps, such as a list of frequencies: taken from a module that is really built.
 
 On fake tensors they are unknown. They are taken from a module that is built for real, and the file is then for the sizes that the
 constructor got alone.

@@ -1,4 +1,4 @@
-"""Numbers of rows that the host reads off a vector as NumPy's (``counts.cpu().numpy()``), and what lies between their sums.
+"""Row counts that the host reads from a NumPy vector (``counts.cpu().numpy()``), and slices between their running sums.
 
 ``rows[start:end]``, where ``start`` and ``end`` are sums of such numbers, is a part of one split with the vector's elements as lengths,
 and one part more behind them.

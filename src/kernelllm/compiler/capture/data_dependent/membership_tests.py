@@ -1,4 +1,4 @@
-"""Questions whether any of some whole numbers equals one: ``(chosen == i).any()``, ``counts[i] == 0``, ``(chosen == i).sum() > 0``.
+"""Tests whether integers hold a value: ``(chosen == i).any()``, ``counts[i] == 0``, ``(chosen == i).sum() > 0``.
 
 They are those of mixtures of experts, of which a part may have no rows. Other questions are decisions like any other.
 """

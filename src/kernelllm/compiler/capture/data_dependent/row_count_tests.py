@@ -1,4 +1,4 @@
-"""Questions for the number of rows that were found: ``if top_x.shape[0] == 0: continue``. Where rows may be found, some are.
+"""Tests on the number of rows that were found, ``if top_x.shape[0] == 0: continue``: the trace goes on as if there were some.
 
 What the module then does to no rows changes nothing. It has their positions.
 """

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of real ones: kernels have no complex type.
+"""Complex tensors as pairs of real tensors, since Triton kernels have no complex type.
 
 The graph is traced once more with a pair in the place of every complex tensor. What has no rule here (long Fourier transforms) stays
 with torch: its result is read as a pair, without a copy.

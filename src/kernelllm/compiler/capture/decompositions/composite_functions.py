@@ -1,4 +1,4 @@
-"""Functions of torch for which ATen has one operator that nothing takes apart, as torch's documentation defines them."""
+"""Composite functions of torch that no decomposition covers (``cdist``, ``quantile``, ``grid_sample``, ...), by their definitions."""
 
 from __future__ import annotations
 

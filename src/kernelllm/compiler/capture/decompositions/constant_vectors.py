@@ -1,4 +1,4 @@
-"""Vectors that functions of torch make from numbers: windows of signal processing and evenly spaced numbers, by arithmetic on positions.
+"""Vectors that torch makes from numbers alone (``linspace``, window functions of signal processing), by arithmetic on positions.
 
 Torch's own functions fix the length where it is a size that varies. Where all numbers are plain, the values are known while tracing.
 """

@@ -1,4 +1,4 @@
-"""What mixtures of experts call, in forms that kernels have: counts of choices, and products of each expert's rows with its matrix."""
+"""Operators that mixtures of experts call: ``bincount`` of the choices, and grouped products of each expert's rows with its matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes a plain template in a file to learn from: reductions, softmax, scans and normalisations, each in one form for all sizes."""
+"""Operators that become plain templates in files to learn from: reductions, softmax, scans and norms, in one form for all sizes."""
 
 from __future__ import annotations
 

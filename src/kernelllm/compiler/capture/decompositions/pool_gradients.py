@@ -1,4 +1,4 @@
-"""Gradients of average pools whose last windows may hang over the edge (``ceil_mode``). Inductor divides each by the whole window."""
+"""Gradients of average pools with ``ceil_mode``, whose last windows may reach past the edge; Inductor divides by the whole window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is selected among elements: adaptive maxima for sizes that vary; medians and the k-th smallest, by a sort."""
+"""Operators that select elements: adaptive max pools of varying sizes; ``median`` and ``kthvalue``, by a sort."""
 
 from __future__ import annotations
 

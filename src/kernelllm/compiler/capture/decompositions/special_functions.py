@@ -1,4 +1,4 @@
-"""Special functions that Inductor has no rule for, by arithmetic that kernels have."""
+"""Special functions that Inductor has no rule for (``digamma``, ``zeta``, Bessel functions, ...), in elementwise arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of rows that are treated alike, each with matrices of its own: what is done to the first is done to the rows of all at once.
+"""Computations that are alike on several parts of the rows, each part with its own matrices, become one computation on all rows.
 
 Each element, and each row with its part's matrix, is computed by itself. So no part's length need be known to the host.
 """

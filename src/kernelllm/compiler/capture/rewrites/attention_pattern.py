@@ -1,4 +1,4 @@
-"""Attention that a module writes out, ``softmax(q @ k^T * scale + mask) @ v``, as one operator."""
+"""The pattern ``softmax(q @ k^T * scale + mask) @ v`` becomes one attention operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention that a module writes out in other forms: with a sink for each head, as the difference of two maps of weights."""
+"""Variants of written-out attention become one operator: a sink logit for each head, and differential attention (two maps)."""
 
 from __future__ import annotations
 

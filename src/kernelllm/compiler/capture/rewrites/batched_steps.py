@@ -1,4 +1,4 @@
-"""A loop that tracing has unrolled: what its steps compute by themselves becomes one operator for all steps.
+"""Steps of a loop that tracing has unrolled: what does not depend on the step before becomes one operator for all steps.
 
 Chunked linear attention is such a loop: of the products of a step only those with the state need the step before. Steps that
 are gathered at the loop's end, by ``torch.stack`` or into slices of a tensor, are computed there at once.

@@ -1,4 +1,4 @@
-"""Tensors that the forward makes from numbers alone are computed once, before Inductor sees them.
+"""Constant folding: tensors that the forward makes from numbers alone are computed once, before Inductor sees them.
 
 Tracing holds them on the CPU, where Inductor would leave what is computed from them to C++ kernels.
 """

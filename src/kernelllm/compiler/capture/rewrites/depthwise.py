@@ -1,4 +1,4 @@
-"""Convolutions of each channel by itself, as sums over their windows: what stands around them joins their kernel.
+"""Depthwise convolutions become sums over their windows, so that Inductor fuses them with the operators around them.
 
 No element meets a matrix, so tensor cores are of no use, and libraries are far from the speed of memory: on an H100 the causal
 convolution of a state space model took cuDNN 440 us and such a kernel 91 to 130.

@@ -1,4 +1,4 @@
-"""Experts that each look for their rows, as one product of all chosen rows.
+"""Mixtures of experts whose experts each look for their rows (``torch.where(chosen == e)``) become one grouped product of all rows.
 
     for e in range(experts):                          order = chosen.flatten().argsort()
         token, slot = torch.where(chosen == e)   ->   token, slot = order // slots, order % slots

@@ -1,4 +1,4 @@
-"""Heavy operators of a graph of fixed sizes for which a template is known to be faster than torch's library: what was measured on an H200.
+"""Heavy operators, at fixed sizes, for which a template was measured to be faster than torch's library on an H200.
 
 fp32 products gain by tensor cores (to fp32's accuracy, in three products or in halves), half-precision ones where a cost model says so,
 where their rows do not begin at multiples of 16 bytes, or where there are few rows. Where only the result's would not, the library

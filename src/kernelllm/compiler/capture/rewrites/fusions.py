@@ -1,4 +1,4 @@
-"""What template operators take over: activations and gates behind products, repeated heads of attention, wide softmaxes."""
+"""Fusions into template operators: activations and gates behind products, repeated key heads of attention, wide softmaxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of rows, each with a matrix of its own out of one stack, as one product of all rows.
+"""Products of parts of the rows, each with its own matrix of one stack, become one grouped product of all rows.
 
 ``torch.cat([act(part @ w.T) for part, w in zip(x.split(counts), weights)])`` is what experts compute. The lengths of the parts are read off
 a tensor, for which the host waits, and each part has kernels of its own. All parts together have the rows of ``x``, so that what is done

@@ -1,4 +1,4 @@
-"""Running sums along long rows, of which there are too few to keep a GPU busy: in chunks, each of which a program takes.
+"""``cumsum`` along rows that are long but too few to keep a GPU busy: in chunks, one program each.
 
     y = x.cumsum(-1)      ->      parts = x.view(chunks, size); local = parts.cumsum(-1); totals = parts.sum(-1)
                                   y = local + (totals.cumsum(-1) - totals)[:, None]

@@ -1,4 +1,4 @@
-"""The largest value along a dimension without its place, where nothing reads the place: one reduction of numbers, not of pairs."""
+"""``max`` along a dimension whose indices nobody reads becomes ``amax``: a reduction of numbers, not of (value, index) pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products that read or write much for what they multiply: sums of elementwise kernels, which join what stands around them."""
+"""Matrix products that are bound by memory become sums of elementwise operators, which fuse with the operators around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neighbouring parts of a tensor that are joined again: ``torch.stack([first, *x])``, or a list that ``x``'s rows were added to.
+"""Neighbouring slices of one tensor that are stacked or concatenated again become one slice: ``torch.stack([first, *x])``.
 
 A concatenation of hundreds of parts would be written, and compiled, part by part. What lies side by side in one tensor stays one part.
 """

@@ -1,4 +1,4 @@
-"""``tanh(softplus(x))``, which Mish multiplies by: from one exponential instead of three functions.
+"""``tanh(softplus(x))``, a factor of Mish, from one exponential instead of three functions.
 
 With e = exp(x), softplus(x) = log(1 + e) and tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1) = e (e + 2) / (e (e + 2) + 2).
 On an H200, two of them behind a convolution took longer than all its products.

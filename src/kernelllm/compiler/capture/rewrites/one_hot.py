@@ -1,4 +1,4 @@
-"""One number scattered into each row of a constant tensor, as gradients of losses over classes have it, becomes a comparison.
+"""A number that is scattered into each row of a constant tensor (gradients of losses over classes) becomes a comparison.
 
     full(0).scatter(1, labels[:, None], -1.0)       ->    where(arange(classes) == labels[:, None], -1.0, 0.0)
 

@@ -1,4 +1,4 @@
-"""Weights that lie several in a number, such as int4: a row times them is taken part by part, none of which is put in order first."""
+"""One row times a weight of packed integers (int4, for example): one product for each packed part, without unpacking into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of one byte a number or two, times a few rows: the product reads the bytes, and the scale of each column is its epilogue."""
+"""Few rows times a quantised weight (int8, fp8, two int4 a byte): the product reads the bytes, and scales columns in its epilogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorts of short rows by the template, where torch would launch its radix sort; whole numbers too, where they are positions.
+"""Sorts of short rows by the template in place of torch's radix sort; integer keys too, where they are positions.
 
 Chosen experts and tokens are sorted again to put them in order. Their numbers are below the length of what they were chosen from.
 """

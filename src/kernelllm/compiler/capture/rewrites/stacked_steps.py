@@ -1,4 +1,4 @@
-"""What the steps of an unrolled loop compute, each by itself, as one operator with the steps as its first dimension."""
+"""Steps of an unrolled loop as one operator, with the steps as its first dimension: how :mod:`batched_steps` builds it."""
 
 from __future__ import annotations
 

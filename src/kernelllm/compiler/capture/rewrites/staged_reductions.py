@@ -1,4 +1,4 @@
-"""Long reductions in two stages along dimensions that the module has.
+"""Long reductions in two stages, along dimensions that the module already has.
 
 A loss is the sum of its rows' sums, and a batch norm's mean that of its images' means: two plain kernels. Inductor would cut the elements
 into parts of its own, with an index and a mask for each, up to three times.

@@ -1,4 +1,4 @@
-"""Few tensors that are stacked to be reduced at once stay apart.
+"""Reductions over a stack of few tensors, without the stack: elementwise operators on the tensors themselves.
 
     logsumexp(stack((a, b, c), -1), -1)       ->    m = maximum(maximum(a, b), c); log(exp(a - m) + exp(b - m) + exp(c - m)) + m
 

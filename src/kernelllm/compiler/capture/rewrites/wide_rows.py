@@ -1,4 +1,4 @@
-"""Softmax, log-softmax and logsumexp of rows that lie in memory and are wide, by templates that read them once or twice."""
+"""Softmax, log-softmax and logsumexp of wide rows become templates that read each row once or twice."""
 
 from __future__ import annotations
 

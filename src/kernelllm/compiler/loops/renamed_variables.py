@@ -1,4 +1,4 @@
-"""A name that is set again gets another name, where a size was read off what it was before: ``b, t, c = r.shape; r = r.view(...)``.
+"""A name that is assigned again gets a new name (as in SSA) where a size was read before: ``b, t, c = r.shape; r = r.view(...)``.
 
 Sizes are read again in methods of their own, so that a name must mean one tensor all along.
 """

@@ -1,5 +1,6 @@
-"""Strides of what a Fourier transform gives, where sizes are symbols. Torch 2.11 permutes the transformed tensor for them, which fails
-there while a graph is lowered; later ones do not."""
+"""Strides of a Fourier transform's result where sizes are symbols: torch 2.11 permutes the result to get them, which fails while a graph is
+lowered; later versions do not.
+"""
 
 from __future__ import annotations
 

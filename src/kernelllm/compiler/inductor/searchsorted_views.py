@@ -1,5 +1,4 @@
-"""Searches among sorted numbers that are a view (``edges[1:]``, a flipped table). Inductor of torch 2.11 reads them from the start of
-what they are a view of; later ones do not."""
+"""``searchsorted`` and ``bucketize`` in a view (``edges[1:]``, a flipped table): Inductor of torch 2.11 ignores the view's offset."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import torch
 aten = torch.ops.aten
 
 
-def where_they_begin(stack: ExitStack) -> None:
+def from_offset(stack: ExitStack) -> None:
     """Until ``stack`` closes, what is searched is a tensor of its own, or a view that begins where its tensor does."""
     from torch._inductor import lowering
 
