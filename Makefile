@@ -42,7 +42,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.installed  ## install, then turn examples/hinge_loss.py into a verified Triton kernel
 	@$(BIN)/kernelllm optimize examples/hinge_loss.py
 
-test: $(VENV)/.installed-dev  ## install, then the tests; tests/test_house.py runs ruff, mypy and import-linter
+test: $(VENV)/.installed-dev  ## install, then the tests; tests/test_structure.py runs ruff, mypy and import-linter
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy (strict) and import-linter alone

@@ -1,4 +1,4 @@
-"""Fixtures for all rooms. The default suite runs on a CPU, with no network, no key and no weights."""
+"""Fixtures for all tests. The default suite runs on a CPU, with no network, no key and no weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from kernelllm.core.collector import collect_seldom
+from kernelllm.core.garbage_collection import collect_seldom
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a shell's background jobs: tests of Ctrl-C send it themselves

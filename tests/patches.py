@@ -25,7 +25,7 @@ class Patch:
     parameters: tuple[str, ...] | None
     """Names of its parameters, in order; None where only the name counts."""
     by: str
-    """The file or room that does it."""
+    """The file or package that does it."""
     why: str
     kind: Kind = "replaced"
     """``added``: the name must not exist (a builtin is shadowed). ``overridden``: in a subclass. ``called``: private, called as it is."""
@@ -113,7 +113,7 @@ CAPTURE = (
         "_upsample_linear(input, output_size, align_corners, scales)",
     ),
     *_each(
-        "compiler/capture/interpolation.py", "places of neighbours", "torch._decomp.decompositions",
+        "compiler/capture/decompositions/interpolation.py", "places of neighbours", "torch._decomp.decompositions",
         "_compute_scale(in_size, out_size, align_corners, scale);_compute_source_index(scale, dst_index, align_corners);pw_cast_for_opmath",
         "called",
     ),
@@ -125,15 +125,15 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
     *_each("compiler/capture/intercept.py", "a decision on values is traced both ways", "torch", "allclose"),
     *_each("compiler/capture/intercept.py", "a number that is read off a tensor stays one", "torch", "Tensor.item"),
-    *_each("compiler/capture/row_questions.py", "where rows may be found, some are", "torch", "SymBool.__bool__"),
-    *_each("compiler/capture/row_questions.py", "lengths of parts are numbers of rows", "torch._VF", "split_with_sizes"),
+    *_each("compiler/capture/data_dependent/row_count_tests.py", "where rows may be found, some are", "torch", "SymBool.__bool__"),
+    *_each("compiler/capture/data_dependent/row_count_tests.py", "lengths of parts are numbers of rows", "torch._VF", "split_with_sizes"),
     *_each(
-        "compiler/capture/counted_rows.py", "counts that NumPy has, and rows between their sums",
+        "compiler/capture/data_dependent/host_row_counts.py", "counts that NumPy has, and rows between their sums",
         "torch._subclasses.functional_tensor", "FunctionalTensor.numpy;FunctionalTensor.__getitem__",
     ),
     *_each(
-        "compiler/capture/row_questions.py", "a decision stands in the module's line", "torch.fx.experimental.symbolic_shapes",
-        "uninteresting_files()",
+        "compiler/capture/data_dependent/row_count_tests.py", "a decision stands in the module's line",
+        "torch.fx.experimental.symbolic_shapes", "uninteresting_files()",
     ),
     *_each(
         "compiler/capture/intercept.py", "a decision that only refuses is passed", "torch._subclasses.functional_tensor",

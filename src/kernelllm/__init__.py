@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.graph_report import compile_report
     from kernelllm.app.kernelllm_api import KernelLLM
-    from kernelllm.app.public import check, optimize
+    from kernelllm.app.python_api import check, optimize
     from kernelllm.app.result import Result
     from kernelllm.core.errors import KernelLLMError
     from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
@@ -38,8 +38,8 @@ _PUBLIC = {
     "Verdict": "kernelllm.core.types",
     "compile_report": "kernelllm.app.dynamo.graph_report",
     "open_problem": "kernelllm.suites.file",
-    "check": "kernelllm.app.public",
-    "optimize": "kernelllm.app.public",
+    "check": "kernelllm.app.python_api",
+    "optimize": "kernelllm.app.python_api",
 }
 
 __all__ = [
@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "judge":  # the room itself, which can be called
+    if name == "judge":  # the package itself, which can be called
         return import_module("kernelllm.judge")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)

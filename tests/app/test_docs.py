@@ -100,7 +100,7 @@ def test_commands_in_documents_exist_with_their_options(root: Path) -> None:
 
 
 def test_readme_tree_is_the_repository(root: Path) -> None:
-    """Each path of the README's tree exists, and each room, and each folder of the backends, the compiler and the judge, has its line."""
+    """Each path of the README's tree exists, and each package and each folder of the backends, the compiler and the judge has its line."""
     text = (root / "README.md").read_text()
     tree = re.search(r"```text\n(kernelllm/\n.*?)```", text, flags=re.DOTALL)
     assert tree is not None
@@ -114,8 +114,8 @@ def test_readme_tree_is_the_repository(root: Path) -> None:
         named.add(root.joinpath(*stack))
     assert [path for path in named if not path.exists()] == []
     package = root / "src" / "kernelllm"
-    rooms = {file.parent for pattern in ("*", "backends/*", "compiler/*", "judge/*") for file in package.glob(f"{pattern}/__init__.py")}
-    assert rooms <= named
+    folders = {file.parent for pattern in ("*", "backends/*", "compiler/*", "judge/*") for file in package.glob(f"{pattern}/__init__.py")}
+    assert folders <= named
 
 
 def test_readme_names_every_verb(root: Path) -> None:

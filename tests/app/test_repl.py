@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from scripted import PROBLEM, Scripted, ScriptedJudge, code
 
-from kernelllm.app.conversation import EXAMPLE, Repl
+from kernelllm.app.interactive import EXAMPLE, Repl
 from kernelllm.models import Message
 from kernelllm.models.mock import Mock
 
@@ -135,7 +135,7 @@ DRIVER = """
 import sys
 sys.path.insert(0, {support!r})
 from scripted import Scripted, ScriptedJudge
-from kernelllm.app.conversation import Repl
+from kernelllm.app.interactive import Repl
 Repl(Scripted(), judge=ScriptedJudge()).run()
 print("LEFT", flush=True)
 """

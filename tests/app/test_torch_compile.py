@@ -19,10 +19,10 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import compile_fx
 
-from kernelllm.app.dynamo import backend, choice, disk, graph_kernel, graph_report, orders, race, split_graph
+from kernelllm.app.dynamo import backend, choice, compile_jobs, graph_cache, graph_kernel, graph_report, split_graph, timed_selection
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
-from kernelllm.app.dynamo.writing import Order, Written
+from kernelllm.app.dynamo.writing import WriteRequest, WriteResult
 from kernelllm.core.errors import UsageError, WorkerError
 
 
@@ -30,7 +30,7 @@ class References:
     """Stands for the process that writes: hands back the graph's own problem, which computes what the graph does."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[WriteRequest] = []
         self.change = lambda source: source
         self.wait = threading.Event()
         self.wait.set()
@@ -39,19 +39,19 @@ class References:
     def start(self, device: str) -> None:
         assert device == "cpu"
 
-    def write(self, order: Order, limit_s: float) -> Written:
+    def write(self, order: WriteRequest, limit_s: float) -> WriteResult:
         self.orders.append(order)
         self.wait.wait(20)
         self.done.set()
-        return Written(source=self.change(order.problem.source) + "\nModelNew = Model\n", verified=order.verify)
+        return WriteResult(source=self.change(order.problem.source) + "\nModelNew = Model\n", verified=order.verify)
 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[References]:
     made = References()
     monkeypatch.setenv("KERNELLLM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(orders, "processes", lambda: made)
-    monkeypatch.setattr(orders, "_waited", 0.0)
+    monkeypatch.setattr(compile_jobs, "processes", lambda: made)
+    monkeypatch.setattr(compile_jobs, "_waited", 0.0)
     monkeypatch.setattr(graph_kernel.in_process, "interpreted", lambda: True)
     compile_report().clear()
     torch._dynamo.reset()
@@ -250,7 +250,7 @@ def test_inductor_answers_while_a_graph_is_written_and_for_good_where_it_is_not(
     if cut:
         cut_at_layers(monkeypatch)
     if not right:
-        process.write = lambda order, limit_s: Written(message="incorrect")  # type: ignore[method-assign]
+        process.write = lambda order, limit_s: WriteResult(message="incorrect")  # type: ignore[method-assign]
     else:
         process.wait.clear()
     module = nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.LayerNorm(6), nn.Dropout(0.5)) for _ in range(3)))
@@ -303,8 +303,8 @@ def test_written_kernels_inductor_and_eager_take_turns_and_the_fastest_stays(
 
         def synchronize(self) -> None: ...
 
-    monkeypatch.setattr(race, "stamp", Moment)
-    monkeypatch.setattr(race, "room", lambda: True)
+    monkeypatch.setattr(timed_selection, "record_event", Moment)
+    monkeypatch.setattr(timed_selection, "has_free_memory", lambda: True)
     monkeypatch.setattr(choice, "on_gpu", lambda inputs: True)
     if cut:
         cut_at_layers(monkeypatch)
@@ -323,10 +323,10 @@ def test_written_kernels_inductor_and_eager_take_turns_and_the_fastest_stays(
             results.append([out, *(p.grad for p in of.parameters() if gradients)])
         torch.testing.assert_close(*results)
 
-    for _ in range(3 * race.TIMED + 8):
+    for _ in range(3 * timed_selection.TIMED + 8):
         same()
     before = inductor.calls, eager.calls
-    assert min(before) >= race.TIMED
+    assert min(before) >= timed_selection.TIMED
     same()
     assert inductor.calls == before[0] + (fastest == "inductor") * (1 + gradients)
     assert eager.calls == before[1] + (fastest == "eager")
@@ -361,15 +361,15 @@ def test_eager_takes_part_without_written_kernels_and_keeps_values_for_a_backwar
 
         def synchronize(self) -> None: ...
 
-    monkeypatch.setattr(race, "stamp", Moment)
-    monkeypatch.setattr(race, "room", lambda: roomy)
+    monkeypatch.setattr(timed_selection, "record_event", Moment)
+    monkeypatch.setattr(timed_selection, "has_free_memory", lambda: roomy)
     monkeypatch.setattr(choice, "on_gpu", lambda inputs: True)
-    process.write = lambda order, limit_s: Written(message="incorrect")  # type: ignore[method-assign]
+    process.write = lambda order, limit_s: WriteResult(message="incorrect")  # type: ignore[method-assign]
     network = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.LayerNorm(6))
     other, optimizers = copy.deepcopy(network), []
     fast = compiled(network, fallback="inductor", wait_s=20)
     optimizers = [torch.optim.SGD(of.parameters(), 0.1) for of in (network, other)]
-    for _ in range(2 * race.TIMED + 8):
+    for _ in range(2 * timed_selection.TIMED + 8):
         x = torch.randn(4, 6)
         losses = [run(x).square().mean() for run in (fast, other)]
         for loss, optimizer in zip(losses, optimizers, strict=True):
@@ -379,7 +379,7 @@ def test_eager_takes_part_without_written_kernels_and_keeps_values_for_a_backwar
         torch.testing.assert_close(*losses)
     torch.testing.assert_close(dict(network.named_parameters()), dict(other.named_parameters()))
     assert {g.state for g in compile_report().graphs} == {"eager" if roomy else "inductor"}, str(compile_report())
-    assert (eager.calls > race.TIMED) is roomy
+    assert (eager.calls > timed_selection.TIMED) is roomy
     assert not any(p._backward_hooks for p in network.parameters())
 
 
@@ -407,10 +407,10 @@ def test_calls_of_equal_sizes_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
         decided.append(fastest)
         return way(0)
 
-    monkeypatch.setattr(race, "stamp", Moment)
-    monkeypatch.setattr(race, "room", lambda: True)
-    run = race.Race({"written": way(1.0), "inductor": way(1.1), "eager": way(1.05)}, chosen)
-    for n in (1, 9, 1, 9, 1, 9, *[1, 9, 9, 1] * race.TIMED):
+    monkeypatch.setattr(timed_selection, "record_event", Moment)
+    monkeypatch.setattr(timed_selection, "has_free_memory", lambda: True)
+    run = timed_selection.TimedSelection({"written": way(1.0), "inductor": way(1.1), "eager": way(1.05)}, chosen)
+    for n in (1, 9, 1, 9, 1, 9, *[1, 9, 9, 1] * timed_selection.TIMED):
         run(torch.ones(1), n)
     assert decided == ["written"]
 
@@ -505,7 +505,7 @@ def test_inputs_that_share_memory_at_some_calls_are_eager_s(
     process: References, inductor: Inductor, layouts: list[tuple[slice, slice] | None], *, dynamic: bool | None, fallback: str, right: bool
 ) -> None:
     if not right:
-        process.write = lambda order, limit_s: Written(message="incorrect")  # type: ignore[method-assign]
+        process.write = lambda order, limit_s: WriteResult(message="incorrect")  # type: ignore[method-assign]
     module = Doubled()
     fast = torch.compile(module, backend=kernelllm, dynamic=dynamic, options={"fallback": fallback})
     for _ in range(2):
@@ -527,9 +527,9 @@ def test_inputs_that_share_memory_at_some_calls_are_eager_s(
 
 def test_a_layer_is_not_written_again_where_an_equal_one_was_written_since(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_at_layers(monkeypatch)
-    ordered, get, main = orders.ordered, disk.get, threading.get_ident()
-    monkeypatch.setattr(disk, "get", lambda name: None if threading.get_ident() == main else get(name))  # they look too early
-    monkeypatch.setattr(orders, "ordered", lambda *order: orders.finish() and ordered(*order))
+    submit, get, main = compile_jobs.submit, graph_cache.get, threading.get_ident()
+    monkeypatch.setattr(graph_cache, "get", lambda name: None if threading.get_ident() == main else get(name))  # they look too early
+    monkeypatch.setattr(compile_jobs, "submit", lambda *order: compile_jobs.finish() and submit(*order))
     with torch.no_grad():
         compiled(Caches())(torch.randn(2, 1, 4), torch.tensor([1]))
     assert sum("index_copy" in o.problem.source for o in process.orders) == 2  # two of three are equal
@@ -570,14 +570,14 @@ def test_autocast_around_a_compiled_module_is_eager_s(process: References) -> No
         torch.testing.assert_close(one[1:], results[0][1:], rtol=0.03, atol=0.03)
 
 
-def _lost(order: Order, limit_s: float) -> Written:
+def _lost(order: WriteRequest, limit_s: float) -> WriteResult:
     raise WorkerError("The process that writes kernels has ended.")
 
 
 @pytest.mark.parametrize(
     ("write", "change", "cause"),
     [
-        (lambda order, limit_s: Written(message="incorrect: off by one"), None, "off by one"),
+        (lambda order, limit_s: WriteResult(message="incorrect: off by one"), None, "off by one"),
         (_lost, None, "has ended"),
         (None, lambda source: source.replace("return (", "raise ValueError('another size'); return ("), "another size"),
         (None, lambda source: "import nosuch", "does not load"),

@@ -42,6 +42,14 @@ def test_list_has_every_registered_name(kind: str) -> None:
     assert all(row["name"] in shown.output for row in rows)
 
 
+def test_list_without_a_word_lists_everything() -> None:
+    found = json.loads(run("list", "--json").stdout)
+    assert list(found) == ["models", "writers", "backends", "suites", "checks", "strategies"]
+    shown = run("list")
+    assert shown.exit_code == 0
+    assert all(row["name"] in shown.output for rows in found.values() for row in rows)
+
+
 def test_list_models_has_all_that_the_option_takes() -> None:
     rows = [row["name"] for row in json.loads(run("list", "models", "--json").stdout)]
     assert rows == sorted(["compiler", *(f"{name}/..." for name in registry.names("models"))])

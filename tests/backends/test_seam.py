@@ -17,14 +17,14 @@ MAY = {
     "app/probes.py": "kernelllm doctor looks for packages",
     "train/card.py": "packages whose versions a model card tells",
 }
-ROOMS = ("backends/", "compiler/", "suites/tritonbench/")
+PACKAGES = ("backends/", "compiler/", "suites/tritonbench/")
 """The compiler writes Triton, and TritonBench holds Triton, by definition."""
 
 
 def foreign() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(ROOMS) and name not in MAY:
+        if not name.startswith(PACKAGES) and name not in MAY:
             yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -41,13 +41,13 @@ def test_no_other_file_names_a_language() -> None:
 
 def test_no_other_file_imports_a_language() -> None:
     packages = {package for name in registry.names("backends") for package in open_backend(name).libraries}
-    rooms = {f"kernelllm.backends.{name}" for name in registry.names("backends")}
+    backends = {f"kernelllm.backends.{name}" for name in registry.names("backends")}
     found = []
     for name, tree in foreign():
         for node in ast.walk(tree):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [f"{name}: {m}" for m in modules if m.partition(".")[0] in packages or m.startswith(tuple(rooms))]
+            found += [f"{name}: {m}" for m in modules if m.partition(".")[0] in packages or m.startswith(tuple(backends))]
     assert not found
 
 

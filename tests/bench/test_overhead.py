@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelllm.app.page.build import page, view
+from kernelllm.app.html_report.build import page, view
 from kernelllm.bench.runner import Bench
 from kernelllm.core.store import Store
 from tests.bench import fakes

@@ -25,9 +25,9 @@ from kernelllm.core.types import Attempt, Candidate, Measured, Ratio, Status, Ti
 from kernelllm.core.writer import Allowance
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Completion, LanguageModel, Message, SamplingParams
+from kernelllm.models.batching import RequestBatcher
 from kernelllm.models.language_model import AGAIN, as_text
 from kernelllm.models.mock import Mock
-from kernelllm.models.together import Together
 from tests.bench import fakes
 
 ROOT = Path(__file__).parents[2]
@@ -200,11 +200,11 @@ class Slow(LanguageModel):
 @pytest.mark.parametrize("failing", [False, True])
 def test_what_threads_ask_for_while_a_batch_is_drawn_is_the_next_batch(failing: bool) -> None:
     model, found, failed = Slow(failing), {}, []
-    together = Together(model)
+    batcher = RequestBatcher(model)
 
     def ask(sample: int) -> None:
         try:
-            found[sample] = [c.text for c in together.one([Message("text", f"prompt {sample}")], SamplingParams(), sample)]
+            found[sample] = [c.text for c in batcher.sample([Message("text", f"prompt {sample}")], SamplingParams(), sample)]
         except ModelError:
             failed.append(sample)
 

@@ -8,7 +8,7 @@ import interpreted
 import pytest
 import torch
 
-from kernelllm.compiler.capture import faster_templates
+from kernelllm.compiler.capture.rewrites import faster_templates
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates.by_library import padded_mm

@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiled import problem
 
-from kernelllm.compiler.capture import taken_apart
+from kernelllm.compiler.capture.decompositions import composite_functions
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
@@ -164,6 +164,6 @@ def test_distances_of_equal_points_have_the_gradients_of_torch(p: float) -> None
     left, right = torch.randn(3, 5).requires_grad_(), torch.randn(4, 5).requires_grad_()
     with torch.no_grad():
         right[1] = left[2]
-    both = taken_apart.cdist(None, left, right, p), torch.cdist(left, right, p)
+    both = composite_functions.cdist(None, left, right, p), torch.cdist(left, right, p)
     for mine, theirs in zip(*(torch.autograd.grad(distances.sum(), (left, right)) for distances in both), strict=True):
         torch.testing.assert_close(mine, theirs)

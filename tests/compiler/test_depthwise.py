@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.compiler.capture import faster_convolutions
+from kernelllm.compiler.capture.rewrites import faster_convolutions
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem

@@ -8,7 +8,7 @@ import interpreted
 import pytest
 from compiled import IMPORTS, problem
 
-from kernelllm.compiler.capture import joined_convolutions
+from kernelllm.compiler.capture.rewrites import joined_convolutions
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate

@@ -16,7 +16,7 @@ import triton
 from compiled import IMPORTS, LINEAR, problem
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.compiler.capture import faster_convolutions
+from kernelllm.compiler.capture.rewrites import faster_convolutions
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.emit import launcher
 from kernelllm.compiler.options import Options

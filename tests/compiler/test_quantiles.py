@@ -8,7 +8,7 @@ import pytest
 import torch
 from compiled import problem
 
-from kernelllm.compiler.capture.taken_apart import FUNCTIONS
+from kernelllm.compiler.capture.decompositions.composite_functions import FUNCTIONS
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.judge import Judge
 

@@ -1,4 +1,4 @@
-"""One warm judge for all tests of this room."""
+"""One warm judge for all tests of this folder."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelllm.models.copied_constructor import differs, with_constructor_of
+from kernelllm.models.constrained.copied_constructor import differs, with_constructor_of
 from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams
 from kernelllm.models.mini import Mini
 

@@ -15,8 +15,8 @@ from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.lm.prompts import Templates, first_prompt
 from kernelllm.models import SamplingParams, decoding, open_model, small_weights
+from kernelllm.models.constrained.python_prefix import PythonPrefix
 from kernelllm.models.llama_steps import LlamaWeights
-from kernelllm.models.python_prefix import PythonPrefix
 
 transformers = pytest.importorskip("transformers")
 RELU = """import torch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelllm.models.asked_module import asked_module
-from kernelllm.models.python_lines import PythonLines
+from kernelllm.models.constrained.prompt_module import prompt_module
+from kernelllm.models.constrained.python_lines import PythonLines
 
 FILE = """import torch
 import torch.nn as nn
@@ -148,7 +148,7 @@ class ModelNew(nn.Module):
 
 def stands(text: str) -> str:
     """The first line of an answer to the prompt that cannot stand."""
-    asked = asked_module(PROMPT)
+    asked = prompt_module(PROMPT)
     state = PythonLines(any_constructor=True)
     for line in text.split("\n"):
         then = state.after(line)
@@ -180,7 +180,7 @@ def test_what_the_prompt_gives_is_read_as_what_it_is() -> None:
 def test_what_helps_is_the_line_of_the_prompt_or_the_function_that_is_missing() -> None:
     state = PythonLines(any_constructor=True)
     for line in STEPS.partition("    def forward")[0].rstrip("\n").split("\n"):
-        state = (state.after(line) or state).following(asked_module(PROMPT))
+        state = (state.after(line) or state).following(prompt_module(PROMPT))
     head = state.instead("    def forward(self, x):")
     assert head is not None
     assert (head.text, head.before) == ("    def forward(self, x, y):", False)

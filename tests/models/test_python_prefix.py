@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernelllm
-from kernelllm.models.python_prefix import PythonPrefix
+from kernelllm.models.constrained.python_prefix import PythonPrefix
 
 
 def read(text: str, step: int = 3) -> PythonPrefix | None:
@@ -17,9 +17,9 @@ def read(text: str, step: int = 3) -> PythonPrefix | None:
     return state
 
 
-@pytest.mark.parametrize("room", ["core", "judge", "lm", "backends"])
-def test_real_files_are_accepted(room: str) -> None:
-    for path in sorted((Path(kernelllm.__file__).parent / room).rglob("*.py")):
+@pytest.mark.parametrize("package", ["core", "judge", "lm", "backends"])
+def test_real_files_are_accepted(package: str) -> None:
+    for path in sorted((Path(kernelllm.__file__).parent / package).rglob("*.py")):
         state = read(path.read_text(encoding="utf-8"))
         assert state is not None, path
         assert state.may_end, path

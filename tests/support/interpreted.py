@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from kernelllm.core.collector import collect_seldom
+from kernelllm.core.garbage_collection import collect_seldom
 
 WARM = (
     "hypothesis", "torch", "torch._subclasses.schema_check_mode", "torch.utils.flop_counter", "triton.language.extra.cuda.libdevice",

@@ -12,7 +12,7 @@ import click
 from kernelllm.judge.judge_settings import STRICT, TRACKS
 
 if TYPE_CHECKING:
-    from kernelllm.app.session import Asking
+    from kernelllm.app.session import LMOptions
     from kernelllm.core.types import Problem
 
 EXTERN = ("avoid", "forbid", "allow", "auto")
@@ -59,7 +59,7 @@ class Sectioned(click.Command):
                 formatter.write_dl(records)
 
 
-def together(*options: Callable[[F], F], section: str = "Options") -> Callable[[F], F]:
+def option_group(*options: Callable[[F], F], section: str = "Options") -> Callable[[F], F]:
     """Several decorators as one, in reading order. ``section``: the heading above them in the help of a command that is Sectioned."""
 
     def decorate(function: F) -> F:
@@ -83,13 +83,13 @@ verbose_option = click.option(
     "-v", "--verbose", is_flag=True, is_eager=True, expose_value=False, callback=_remember("kernelllm.verbose"),
     help="Say more, and show tracebacks.",
 )
-output_options = together(json_option, verbose_option)
+output_options = option_group(json_option, verbose_option)
 db_option = click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]")
 workers_option = click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="Processes per device.  [default: 3 on a GPU, or one for each CPU core]"
 )
 
-problem_options = together(
+problem_options = option_group(
     click.option("--inputs", metavar="NAME", help="For FILE.py:Class: a callable in the file that returns the list of inputs."),
     click.option(
         "--shape", "shapes", metavar="D0,D1,...", multiple=True, help="For FILE.py:Class: the shape of an input; once for each input."
@@ -103,7 +103,7 @@ problem_options = together(
 )
 
 
-def problem_of(spec: str, given: dict[str, Any]) -> Problem:
+def problem_from_options(spec: str, given: dict[str, Any]) -> Problem:
     """The problem that ``spec`` names, read as the options above say; they are taken out of ``given``. A remark goes to standard error.
 
     Raises UsageError, ProblemError, CaptureError.
@@ -125,7 +125,7 @@ def problem_of(spec: str, given: dict[str, Any]) -> Problem:
     return problem
 
 
-judge_options = together(
+judge_options = option_group(
     click.option(
         "--device",
         type=click.Choice(["auto", "cpu", "cuda"]),
@@ -167,7 +167,7 @@ judge_options = together(
 
 max_tokens_option = click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Most new tokens of an answer.")
 base_url_option = click.option("--base-url", metavar="URL", help="OpenAI-compatible server for openai/NAME.")
-sampling_options = together(
+sampling_options = option_group(
     click.option("--template", metavar="NAME", help="The prompt; see 'kernelllm prompt --list'."),
     click.option("--temperature", type=click.FloatRange(min=0), metavar="X", help="0 is greedy.  [default: 1]"),
     click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), metavar="X", help="Nucleus sampling."),
@@ -178,7 +178,7 @@ sampling_options = together(
     db_option,
     section="Writing",
 )
-asking_options = together(
+lm_option_flags = option_group(
     click.option(
         "--rounds",
         type=click.IntRange(min=1),
@@ -206,14 +206,14 @@ asking_options = together(
 
 
 @click.command()
-@asking_options
+@lm_option_flags
 def _carrier() -> None:
     """Holds the options above, so that their names can be listed."""
 
 
-def asking_of(given: dict[str, Any]) -> Asking:
+def lm_options_from(given: dict[str, Any]) -> LMOptions:
     """Take the options above out of ``given``. Raises UsageError, UnknownName."""
-    from kernelllm.app.session import Asking
+    from kernelllm.app.session import LMOptions
     from kernelllm.core import registry
 
     mine = {str(parameter.name): given.pop(str(parameter.name)) for parameter in _carrier.params}
@@ -224,7 +224,7 @@ def asking_of(given: dict[str, Any]) -> Asking:
         mine["options"]["write_time"] = str(seconds)
     mine["templates"] = str(mine["templates"]) if mine["templates"] else None
     mine["cache"] = not given.get("no_cache", False)  # the judge's option as well
-    return Asking(**mine)
+    return LMOptions(**mine)
 
 
 def key_value(text: str) -> tuple[str, str]:

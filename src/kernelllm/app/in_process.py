@@ -1,4 +1,4 @@
-"""Written kernels in this process: on the device of their tensors, and in Triton's interpreter for those who ask for it."""
+"""Written kernels run in this process: on the GPU of their tensors, or in Triton's interpreter where ``TRITON_INTERPRET=1`` asks for it."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class KernelLLM:
 
     def run_repl(self) -> None:
         """Paste a module, end with Ctrl-D or a line ``END``, see the answer and its verdict; ``exit`` leaves."""
-        from kernelllm.app.conversation import Repl
+        from kernelllm.app.interactive import Repl
 
         Repl(self.model, judge=self._judge).run()
 
@@ -236,20 +236,20 @@ class KernelLLM:
         max_new_tokens: int = 2048,
         template: str | None = None,
         seed: int | None = None,
-        **asking: Any,
+        **lm_options: Any,
     ) -> Optimized:
         """Draw ``n`` samples, judge each, and return the best with an estimate of pass@k.
 
         ``code`` is the source of a module in KernelBench's format, or the path of a file. Attempts are stored as
-        they happen; the same call goes on where an interrupted one stopped. ``asking``: fields of
-        :class:`kernelllm.app.session.Asking` (budgets, ``cache``, ``fresh``, ...).
+        they happen; the same call goes on where an interrupted one stopped. ``lm_options``: fields of
+        :class:`kernelllm.app.session.LMOptions` (budgets, ``cache``, ``fresh``, ...).
         """
         from kernelllm.app.judge_options import opened_judge
         from kernelllm.app.pipeline import as_problem
-        from kernelllm.app.session import Asking, StoredSearch
+        from kernelllm.app.session import LMOptions, StoredSearch
 
-        asked = Asking(
-            rounds=rounds, temperature=temperature, top_p=top_p, max_tokens=max_new_tokens, template=template, seed=seed, **asking
+        asked = LMOptions(
+            rounds=rounds, temperature=temperature, top_p=top_p, max_tokens=max_new_tokens, template=template, seed=seed, **lm_options
         )
         problem = as_problem(code)
         judge, how, opened_here = opened_judge(self._judge)
@@ -257,7 +257,7 @@ class KernelLLM:
             target = how.target if how else settings.load().target
             identity = how or type(judge).__name__
             with StoredSearch(
-                problem, self.model, judge, n=n, asking=asked, judge_identity=identity, target=target, store=self._store
+                problem, self.model, judge, n=n, lm_options=asked, judge_identity=identity, target=target, store=self._store
             ) as session:
                 message = ""
                 try:

@@ -15,8 +15,8 @@ import click
 
 from kernelllm import __version__
 from kernelllm.app.known_commands import KnownCommands
-from kernelllm.core.collector import collect_seldom
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.core.garbage_collection import collect_seldom
 from kernelllm.core.quiet import quiet_libraries, results_only
 from kernelllm.core.text import printable
 

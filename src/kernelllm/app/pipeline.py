@@ -27,7 +27,7 @@ from kernelllm.core.writer import find, open_writer, require
 from kernelllm.judge.judge_settings import HYBRID
 
 if TYPE_CHECKING:
-    from kernelllm.app.session import Asking
+    from kernelllm.app.session import LMOptions
     from kernelllm.core.writer import Writer
     from kernelllm.judge import Judge, JudgeSettings
 
@@ -48,7 +48,7 @@ def optimize(
     keep: str | os.PathLike[str] | None = None,
     extern: str | None = None,
     judge: JudgeSettings | None = None,
-    asking: Asking | None = None,
+    lm_options: LMOptions | None = None,
     progress: Progress | None = None,
     force: bool = False,
     cuda_graph: bool = False,
@@ -73,7 +73,7 @@ def optimize(
     if out is not None:
         output.check_writable(Path(out), force=force)
     folder = make_folder(keep)
-    work = _Work(as_problem(problem), model, n, extern, asking, judge, progress or Silent(), folder)
+    work = _Work(as_problem(problem), model, n, extern, lm_options, judge, progress or Silent(), folder)
     result = work.run()
     return result if out is None else save(result, Path(out), cuda_graph=cuda_graph)
 
@@ -96,7 +96,7 @@ def check(
     return Result(problem=opened, model="file", best=best([attempt]), attempts=(attempt,), seconds=verdict.seconds)
 
 
-def check_writer(model: str, asking: Asking) -> None:
+def check_writer(model: str, lm_options: LMOptions) -> None:
     """Raises what keeps a language model from being asked or its answers from being stored, before torch is imported.
 
     UsageError, MissingExtra, ModelError, StoreError.
@@ -105,8 +105,8 @@ def check_writer(model: str, asking: Asking) -> None:
 
     if not find(model)[0].asks_model:
         return
-    open_store(asking.db).close()
-    with closing(open_writer(model, **writer_options(model, asking, target=settings.load().target))) as writer:
+    open_store(lm_options.db).close()
+    with closing(open_writer(model, **writer_options(model, lm_options, target=settings.load().target))) as writer:
         writer.ready()
 
 
@@ -194,7 +194,7 @@ class _Work:
     model: str
     n: int | None
     extern: str | None
-    asking: Asking | None
+    lm_options: LMOptions | None
     how: JudgeSettings | None
     report: Progress
     folder: Path | None
@@ -230,44 +230,51 @@ class _Work:
     def _all(self) -> str:
         """Write and judge; why there are fewer attempts than were asked for, empty when there are not."""
         from kernelllm.app.judge_options import need_backend
-        from kernelllm.app.session import Asking
+        from kernelllm.app.session import LMOptions
         from kernelllm.judge import Judge, JudgeSettings
 
-        how, asking = self.how or JudgeSettings(), self.asking or Asking()
+        how, lm_options = self.how or JudgeSettings(), self.lm_options or LMOptions()
         need_backend(how.backend)
         free = how.track in (None, HYBRID)
-        self.extern = self.extern or asking.options.get("extern") or (default_extern(self.model, how) if free else None)
+        self.extern = self.extern or lm_options.options.get("extern") or (default_extern(self.model, how) if free else None)
         self.wanted = self.n or (AUTO if self.extern == "auto" else 1)
         if self.extern in LEAVE_WORK and how.track is None:
             how = replace(how, track=HYBRID)
         self.extern = extern_of(self.extern, how.track)
         how = tracked(how, self.model)
-        from kernelllm.app.session import refuse_what_means_nothing
+        from kernelllm.app.session import refuse_unused_options
 
-        refuse_what_means_nothing(self.model, asking)
+        refuse_unused_options(self.model, lm_options)
         asks_model = find(self.model)[0].asks_model
         if asks_model:
             _check_reference(self.problem)  # before anything is paid for
         with closing(Judge(how)) as judge:
-            return self._stored(judge, how, asking) if asks_model else self._computed(judge, how, asking)
+            return self._stored(judge, how, lm_options) if asks_model else self._computed(judge, how, lm_options)
 
-    def _stored(self, judge: Judge, how: JudgeSettings, asking: Asking) -> str:
+    def _stored(self, judge: Judge, how: JudgeSettings, lm_options: LMOptions) -> str:
         """With a writer that is paid for every draft: a run that is stored and goes on where it stopped."""
         from kernelllm.app.session import StoredSearch
 
         with StoredSearch(
-            self.problem, self.model, judge, n=self.wanted, asking=asking, judge_identity=how, target=how.target, on_event=self._told
+            self.problem,
+            self.model,
+            judge,
+            n=self.wanted,
+            lm_options=lm_options,
+            judge_identity=how,
+            target=how.target,
+            on_event=self._told,
         ) as session:
             self.run_id = session.run.id
             self._collect(iter(session))
             return session.message
 
-    def _computed(self, judge: Judge, how: JudgeSettings, asking: Asking) -> str:
+    def _computed(self, judge: Judge, how: JudgeSettings, lm_options: LMOptions) -> str:
         """With a writer that does the same again for nothing: no store, and further ways where none of the first is correct."""
         from kernelllm.app.session import writer_options
         from kernelllm.search import Search
 
-        options = writer_options(self.model, asking, target=how.target, extern=self.extern or "avoid", backward=how.backward)
+        options = writer_options(self.model, lm_options, target=how.target, extern=self.extern or "avoid", backward=how.backward)
         with closing(open_writer(self.model, **options)) as writer:
             search = Search(self.problem, writer, judge, n=self.wanted, on_event=self._told)
             try:
@@ -330,7 +337,7 @@ class _Work:
             self.report.stage(f"Judging {self._name(len(self.attempts) + 1)}")
 
     def _name(self, number: int) -> str:
-        wanted = self.wanted * (self.asking.rounds if self.asking else 1)
+        wanted = self.wanted * (self.lm_options.rounds if self.lm_options else 1)
         return f"candidate {number} of {wanted}" if number <= wanted else f"candidate {number}, as none was correct"
 
 

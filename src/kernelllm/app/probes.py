@@ -26,7 +26,7 @@ GIB = 2**30
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. ``state``: ``ok``, ``limited`` (works, with less) or ``missing`` (the main job fails)."""
+    """One finding about this machine. ``state``: ``ok``, ``limited`` (works, with less) or ``missing`` (the main job fails)."""
 
     name: str
     state: str
@@ -36,26 +36,26 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Measured rates: bytes/s and FLOP/s."""
 
 
-class Look(NamedTuple):
-    """What one look told."""
+class ProbeResult(NamedTuple):
+    """What one probe found."""
 
     state: str
     detail: str
     fix: str = ""
 
 
-_ok, _limited, _missing = partial(Look, "ok"), partial(Look, "limited"), partial(Look, "missing")
+_ok, _limited, _missing = partial(ProbeResult, "ok"), partial(ProbeResult, "limited"), partial(ProbeResult, "missing")
 
 
 def examine(only: str = "") -> Iterator[Probe]:
-    """Look at everything, or at probes whose name starts with ``only``; yields as it goes and never raises on a broken install."""
+    """Run all probes, or those whose name starts with ``only``; yields as it goes and never raises on a broken install."""
     for probe in PROBES:
         name = probe.__name__.removeprefix("_")
         if name.startswith(only):
             try:
                 found = probe()
             except (ImportError, OSError, RuntimeError, KernelLLMError) as error:
-                found = Look("missing", f"{type(error).__name__}: {error}")
+                found = ProbeResult("missing", f"{type(error).__name__}: {error}")
             yield Probe(name=name, state=found.state, detail=found.detail, fix=found.fix)
 
 
@@ -93,12 +93,12 @@ def _rate(what: str, value: float, datasheet: float | None) -> str:
     return text + (f" ({value / datasheet:.0%} of the datasheet's)" if datasheet else "")
 
 
-def _python() -> Look:
+def _python() -> ProbeResult:
     version = platform.python_version()
     return _ok(f"{version} on {platform.platform(terse=True)}; kernelllm {kernelllm.__version__}")
 
 
-def _torch() -> Look:
+def _torch() -> ProbeResult:
     if importlib.util.find_spec("torch") is None:
         return _missing("not installed", "pip install torch")
     import torch
@@ -106,7 +106,7 @@ def _torch() -> Look:
     return _ok(f"{torch.__version__} ({'CUDA ' + torch.version.cuda if torch.version.cuda else 'CPU build'})")
 
 
-def _triton() -> Look:
+def _triton() -> ProbeResult:
     if importlib.util.find_spec("triton") is None:
         return _missing("not installed: nothing can be judged or compiled", TRITON_FIX)
     import triton
@@ -114,7 +114,7 @@ def _triton() -> Look:
     return _ok(triton.__version__)
 
 
-def _gpu() -> Look:
+def _gpu() -> ProbeResult:
     import torch
 
     if not torch.cuda.is_available():
@@ -133,7 +133,7 @@ def _gpu() -> Look:
     return _ok("; ".join(found))
 
 
-def _compiler() -> Look:
+def _compiler() -> ProbeResult:
     """Triton's own ptxas, and the C compiler that it needs to launch kernels on a GPU."""
     if importlib.util.find_spec("triton") is None:
         return _missing("comes with triton", "Install triton.")
@@ -153,7 +153,7 @@ def _compiler() -> Look:
     return _ok(f"ptxas {version}" + (f", {Path(c_compiler).name}" if c_compiler else ""))
 
 
-def _interpreter() -> Look:
+def _interpreter() -> ProbeResult:
     if importlib.util.find_spec("triton") is None:
         return _missing("comes with triton", "Install triton.")
     import numpy as np
@@ -166,17 +166,17 @@ def _interpreter() -> Look:
     return _ok(f"Triton's interpreter with numpy {np.__version__}")
 
 
-def _sandbox() -> Look:
+def _sandbox() -> ProbeResult:
     if importlib.util.find_spec("kernelllm.judge.isolation.sandbox") is None:
         return _limited("candidates run in a process of their own, with no further confinement")
     from kernelllm.judge.isolation import sandbox
 
     found = sandbox.available()
     state = "ok" if found.level in ("filesystem", "full") else "limited"
-    return Look(state, str(found), " ".join(found.missing))
+    return ProbeResult(state, str(found), " ".join(found.missing))
 
 
-def _memory() -> Look:
+def _memory() -> ProbeResult:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     detail = f"{pages / GIB:.0f} GiB, {usable} CPU cores"
@@ -185,7 +185,7 @@ def _memory() -> Look:
     return _ok(detail)
 
 
-def _disk() -> Look:
+def _disk() -> ProbeResult:
     places = {"temporary folder": Path(tempfile.gettempdir()), "shared memory": Path("/dev/shm"), "data folder": settings.load().data}
     parts, short = [], []
     for what, place in places.items():
@@ -202,7 +202,7 @@ def _disk() -> Look:
     return _ok("; ".join(parts))
 
 
-def _suites() -> Look:
+def _suites() -> ProbeResult:
     found = settings.load()
     for setting in ("kernelbench", "kernelbench_x", "tritonbench"):
         folder = getattr(found, setting)
@@ -213,7 +213,7 @@ def _suites() -> Look:
     return _ok(detail, fix)
 
 
-def _models() -> Look:
+def _models() -> ProbeResult:
     detail, fix = _ready("models")
     missing = sorted({extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None})
     if missing:
@@ -232,6 +232,6 @@ def _ready(kind: str) -> tuple[str, str]:
     return detail, f"See 'kernelllm list {kind}'." if lacking else ""
 
 
-PROBES: tuple[Callable[[], Look], ...] = (
+PROBES: tuple[Callable[[], ProbeResult], ...] = (
     _python, _torch, _triton, _gpu, _compiler, _interpreter, _sandbox, _memory, _disk, _suites, _models,
 )  # fmt: skip

@@ -27,7 +27,7 @@ FIRST_S = 5.0
 """Seconds until the first line of plain output, and the least between two."""
 TWICE_S = 2.0
 """A second Ctrl-C within so many seconds means the first."""
-HOUSE = logging.getLogger("kernelllm")
+LOGGER = logging.getLogger("kernelllm")
 
 
 class Progress(Protocol):
@@ -51,7 +51,7 @@ class Silent:
 
 
 class Console(logging.Handler):
-    """Reports to standard error, with the warnings that the house logs meanwhile. A context manager: the live line is gone when it ends."""
+    """Reports to standard error, with the warnings that kernelllm logs meanwhile. A context manager: the live line is gone when it ends."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -64,7 +64,7 @@ class Console(logging.Handler):
         self.note(record.getMessage())
 
     def __enter__(self) -> Self:
-        HOUSE.addHandler(self)
+        LOGGER.addHandler(self)
         if sys.stderr.isatty():
             from rich.console import Console as RichConsole
             from rich.status import Status
@@ -74,7 +74,7 @@ class Console(logging.Handler):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        HOUSE.removeHandler(self)
+        LOGGER.removeHandler(self)
         if self._status is not None:
             self._status.stop()
 

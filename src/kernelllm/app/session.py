@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernelllm.search import Search
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """How a language model is asked. None leaves a value to its default."""
+class LMOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a language model is asked: rounds, prompt, sampling, budgets, cache. None leaves a value to its default."""
 
     rounds: int = 1
     """Versions of each sample: 1 asks once, more give feedback and ask again."""
@@ -59,13 +59,13 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in names} | {"stop": self.stop or None}
 
 
-def refuse_what_means_nothing(model: str, asking: Asking) -> None:
-    """A writer that asks no language model takes no options of asking. Raises UsageError that names those which were given."""
+def refuse_unused_options(model: str, lm_options: LMOptions) -> None:
+    """A writer that asks no language model takes none of these options. Raises UsageError that names those which were given."""
     if find(model)[0].asks_model:
         return
-    plain = Asking()
+    plain = LMOptions()
     meant_for_all = ("db", "fresh", "cache", "options")
-    names = [n for n in Asking.__struct_fields__ if getattr(asking, n) != getattr(plain, n) and n not in meant_for_all]
+    names = [n for n in LMOptions.__struct_fields__ if getattr(lm_options, n) != getattr(plain, n) and n not in meant_for_all]
     if names:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise UsageError(f"{flags}: for language models only, and {model!r} is none.", fix="Name a model: -m provider/name.")
@@ -82,7 +82,7 @@ def open_store(db: str | None = None, *, existing: bool = False) -> Store:
     return Store(db or resolved.db or resolved.data / "runs.db")
 
 
-def writer_options(model: str, asking: Asking, *, target: str, extern: str = "avoid", backward: bool = False) -> dict[str, Any]:
+def writer_options(model: str, lm_options: LMOptions, *, target: str, extern: str = "avoid", backward: bool = False) -> dict[str, Any]:
     """What the writer behind ``model`` is opened with: of all that was said, the options that it takes.
 
     An option of ``-O`` is passed on in any case, so that an unknown one is refused. Raises UnknownName, UsageError.
@@ -90,15 +90,15 @@ def writer_options(model: str, asking: Asking, *, target: str, extern: str = "av
     found, rest = find(model)
     taken = found.takes(rest)
     said = {"extern": extern, "target": target, "backward": backward or None}
-    said |= {"template": asking.template, "templates": asking.templates, **asking.sampling()}
+    said |= {"template": lm_options.template, "templates": lm_options.templates, **lm_options.sampling()}
     options = {name: value for name, value in said.items() if value is not None and name in taken}
-    base_url = asking.base_url or settings_of.load().base_url
+    base_url = lm_options.base_url or settings_of.load().base_url
     # The setting is for openai/NAME; the flag is for whatever was asked for.
-    if base_url and "base_url" in taken and (asking.base_url or model.startswith("openai/")):
+    if base_url and "base_url" in taken and (lm_options.base_url or model.startswith("openai/")):
         options["base_url"] = base_url
-    elif asking.base_url:
+    elif lm_options.base_url:
         raise UsageError(f"--base-url means nothing to {model.partition('/')[0]!r}.", fix="Use it with openai/NAME.")
-    return {**options, **asking.options}
+    return {**options, **lm_options.options}
 
 
 class StoredSearch(Closing):
@@ -115,7 +115,7 @@ class StoredSearch(Closing):
         judge: Any,
         *,
         n: int = 1,
-        asking: Asking | None = None,
+        lm_options: LMOptions | None = None,
         judge_identity: Any = None,
         target: str = "sm_90",
         store: Store | None = None,
@@ -123,39 +123,40 @@ class StoredSearch(Closing):
         on_event: Callable[[str, dict[str, Any]], None] | None = None,
     ) -> None:
         self.problem = problem
-        self.asking = asking = asking or Asking()
+        self.lm_options = lm_options = lm_options or LMOptions()
         device = _device()
         # The prompt tells of the device that candidates will run on, where it is known, and of the target elsewhere.
         told = device if gpus.by_name(device) else target
         if isinstance(model, str):
-            self.writer = open_writer(model, **writer_options(model, asking, target=told))
+            self.writer = open_writer(model, **writer_options(model, lm_options, target=told))
         else:
             from kernelllm.lm.lm_writer import lm_writer
 
-            self.writer = lm_writer(model, template=asking.template, templates=asking.templates, target=told, **asking.sampling())
+            template, templates, sampling = lm_options.template, lm_options.templates, lm_options.sampling()
+            self.writer = lm_writer(model, template=template, templates=templates, target=told, **sampling)
         self._owns_store = store is None
-        self.store = store or open_store(asking.db)
+        self.store = store or open_store(lm_options.db)
         identity = {
             "version": kernelllm.__version__,
             **self.writer.identity(),
             "problem": [problem.name, problem.digest],
-            "strategy": asking.strategy or "refine",
+            "strategy": lm_options.strategy or "refine",
             "judge": msgspec.to_builtins(judge_identity),
             "device": device,
             "target": target,
-            "cache": asking.cache,
+            "cache": lm_options.cache,
         }
         name = self.writer.name
-        shown = {"n": n, "model": name, **msgspec.to_builtins(asking), "judge": identity["judge"]}
+        shown = {"n": n, "model": name, **msgspec.to_builtins(lm_options), "judge": identity["judge"]}
         self.run: Run = resume or self.store.open_run(
-            "optimize", f"{problem.name} by {name}", identity, settings=shown, environment={"device": device}, fresh=asking.fresh
+            "optimize", f"{problem.name} by {name}", identity, settings=shown, environment={"device": device}, fresh=lm_options.fresh
         )
         self.run.add_problem(problem)
         spent = self.run.info()
         allowance = Allowance(
-            tokens=asking.max_tokens_total, usd=asking.max_cost, spent_tokens=spent.tokens or 0, spent_usd=spent.usd or 0.0
+            tokens=lm_options.max_tokens_total, usd=lm_options.max_cost, spent_tokens=spent.tokens or 0, spent_usd=spent.usd or 0.0
         )
-        self.writer.attach(self.store, run=self.run.id, cache=asking.cache, allowance=allowance)
+        self.writer.attach(self.store, run=self.run.id, cache=lm_options.cache, allowance=allowance)
         self.search = self._search(judge, n, on_event)
 
     def _search(self, judge: Any, n: int, on_event: Callable[[str, dict[str, Any]], None] | None) -> Search:
@@ -165,10 +166,10 @@ class StoredSearch(Closing):
             self.problem,
             self.writer,
             judge,
-            strategy=self.asking.strategy or "refine",
+            strategy=self.lm_options.strategy or "refine",
             n=n,
-            rounds=self.asking.rounds,
-            budget=SearchBudget(max_seconds=self.asking.max_time),
+            rounds=self.lm_options.rounds,
+            budget=SearchBudget(max_seconds=self.lm_options.max_time),
             record=self.run,
             on_event=on_event,
         )

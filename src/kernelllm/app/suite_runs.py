@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernelllm.app.session import Asking, open_store, writer_options
+from kernelllm.app.session import LMOptions, open_store, writer_options
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Attempt, Problem
 from kernelllm.core.writer import Allowance, Writer, open_writer
 
 if TYPE_CHECKING:
-    from kernelllm.app.page.build import RunView
+    from kernelllm.app.html_report.build import RunView
     from kernelllm.bench.bench_plan import BenchPlan
     from kernelllm.bench.known_answers import KnownAnswers
     from kernelllm.bench.runner import Bench
@@ -52,7 +52,7 @@ def make_plan(
     n: int,
     rounds: int = 1,
     *,
-    asking: Asking,
+    lm_options: LMOptions,
     extern: str,
     judge: JudgeSettings,
     known: KnownAnswers | None = None,
@@ -61,7 +61,7 @@ def make_plan(
     from kernelllm.bench.bench_plan import BenchPlan
 
     spec, version, problems = suite
-    options = {} if known else writer_options(model, asking, target=judge.target, extern=extern, backward=judge.backward)
+    options = {} if known else writer_options(model, lm_options, target=judge.target, extern=extern, backward=judge.backward)
     settings = {k: v for k, v in dataclasses.asdict(judge).items() if v != getattr(type(judge)(), k)}
     if settings.get("device") == "auto":
         del settings["device"]
@@ -69,7 +69,7 @@ def make_plan(
 
 
 def open_bench(
-    plan: BenchPlan, store: Store, *, asking: Asking, devices: Sequence[str], per_device: int, known: KnownAnswers | None = None
+    plan: BenchPlan, store: Store, *, lm_options: LMOptions, devices: Sequence[str], per_device: int, known: KnownAnswers | None = None
 ) -> Bench:
     """The run of a plan: with its own writer, or with ``known`` answers."""
     from kernelllm.bench.runner import Bench
@@ -78,8 +78,8 @@ def open_bench(
     writer: Writer | None = known
     if writer is None:
         writer = open_writer(plan.model, **plan.writer)
-        writer.attach(store, cache=asking.cache, allowance=Allowance(tokens=asking.max_tokens_total, usd=asking.max_cost))
-    return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=SearchBudget(max_seconds=asking.max_time))
+        writer.attach(store, cache=lm_options.cache, allowance=Allowance(tokens=lm_options.max_tokens_total, usd=lm_options.max_cost))
+    return Bench(plan, store, devices=devices, per_device=per_device, writer=writer, budget=SearchBudget(max_seconds=lm_options.max_time))
 
 
 def known_answers(key: str, store: Store) -> KnownAnswers:
@@ -124,7 +124,7 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
 
     Raises UsageError.
     """
-    from kernelllm.app.page.build import view
+    from kernelllm.app.html_report.build import view
 
     with open_store(db, existing=True) as store:
         for index, key in enumerate(runs):

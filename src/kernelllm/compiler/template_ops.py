@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernelllm.compiler import template_gradients
-from kernelllm.compiler.capture import plain_rules
+from kernelllm.compiler.capture.decompositions import plain_rules
 from kernelllm.compiler.capture.derived_sizes import named, pooled
 
 _RNN = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"

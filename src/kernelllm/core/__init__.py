@@ -1,1 +1,1 @@
-"""The words of the house. Nothing here imports torch or an SDK."""
+"""What all other packages share: types, errors, settings, the registry, the store. Nothing here imports torch or an SDK."""

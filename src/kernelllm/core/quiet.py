@@ -65,7 +65,7 @@ def code_of_others() -> Iterator[None]:
         _others.reset(token)
 
 
-def no_results_here() -> None:
+def stdout_to_stderr() -> None:
     """For a process that only works for another one: all that is printed in it, by C code too, goes to standard error."""
     sys.stdout.flush()
     os.dup2(2, 1)

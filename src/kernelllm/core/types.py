@@ -1,4 +1,4 @@
-"""The nouns of the house: Problem, Candidate, Verdict, Attempt and their parts.
+"""The data types that all packages share: Problem, Candidate, Verdict, Attempt and their parts.
 
 All are frozen ``msgspec`` structs: comparable, hashable by content where it matters, and JSON on
 ``to_json``. Times are milliseconds where the name ends in ``_ms`` and seconds where it ends in ``_s``.

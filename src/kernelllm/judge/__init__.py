@@ -1,6 +1,6 @@
 """The judge decides whether a candidate is right, honest and how fast. It never shares a process with one.
 
-``Judge`` keeps warm worker servers and judges many candidates; ``judge`` judges one. The room itself can be
+``Judge`` keeps warm worker servers and judges many candidates; ``judge`` judges one. The package itself can be
 called, as ``kernelllm.judge(problem, candidate)``.
 """
 
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Room(ModuleType):
-    """This module, callable: ``kernelllm.judge`` is the room's name and the public function's."""
+    """This module, callable: ``kernelllm.judge`` is the package's name and the public function's."""
 
     def __call__(
         self,

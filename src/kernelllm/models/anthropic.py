@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from kernelllm.models.extras import key_or_error, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat
-from kernelllm.models.served import Served
+from kernelllm.models.remote import RemoteModel
 
 _PROTOCOL = "Anthropic's protocol"
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "refusal": "refused"}
 
 
-class Anthropic(Served):
+class Anthropic(RemoteModel):
     """A model of Anthropic. The key comes from ``ANTHROPIC_API_KEY`` in the environment or the keyring.
 
     It has no seeds. Temperature, top_p and top_k are sent only where they were set to something other than

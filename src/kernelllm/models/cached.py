@@ -1,4 +1,4 @@
-"""Answers that were given once are not asked for again: a cache around any model, kept in the attempt store."""
+"""A cache around any model: an answer that is in the attempt store is not requested again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 from kernelllm.core.types import stretches
 from kernelllm.core.writer import Answers
+from kernelllm.models.batching import RequestBatcher
 from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, request_key, sound
-from kernelllm.models.together import Together
 
 
 class Cached(LanguageModel):
@@ -25,7 +25,7 @@ class Cached(LanguageModel):
         self.name = model.name
         self.local = model.local
         self.concurrency, self.batches, self.reads_verdicts = model.concurrency, model.batches, model.reads_verdicts
-        self._together = Together(model) if model.batches else None
+        self._batcher = RequestBatcher(model) if model.batches else None
         self._answers = answers
         self._salt = salt
         self._run = run
@@ -41,8 +41,8 @@ class Cached(LanguageModel):
 
     def cancel(self) -> None:
         """Cancel the model inside, and what waits for it."""
-        if self._together is not None:
-            self._together.cancel()
+        if self._batcher is not None:
+            self._batcher.cancel()
         self.inner.cancel()
 
     def close(self) -> None:
@@ -92,8 +92,8 @@ class Cached(LanguageModel):
 
     def _drawn(self, messages: Sequence[Message], params: SamplingParams, n: int, first: int) -> Iterable[Completion]:
         """From the model inside: where it batches, a single answer together with those that other threads ask for."""
-        if self._together is not None and n == 1:
-            return self._together.one(messages, params, first)
+        if self._batcher is not None and n == 1:
+            return self._batcher.sample(messages, params, first)
         return self.inner.sample(messages, params, n, first)
 
     def record_ahead(self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Drawing answers from a small Llama, a batch of prompts at once: the sampler of ``mini``."""
+"""The sampler of ``mini``: answers of a small Llama, for a batch of prompts at once, under the rules of ``constrained``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 import torch
 
-from kernelllm.models.answer_lines import AnswerLines, LinesBehind
-from kernelllm.models.asked_module import AskedModule
+from kernelllm.models.constrained.backtracking import Backtracking, LineStates
+from kernelllm.models.constrained.prompt_module import PromptModule
+from kernelllm.models.constrained.python_lines import PythonLines
+from kernelllm.models.constrained.python_prefix import PythonPrefix
 from kernelllm.models.llama_steps import LlamaWeights, Steps
-from kernelllm.models.python_lines import PythonLines
-from kernelllm.models.python_prefix import PythonPrefix
 
 REFUSED: Final = -1
 UNCHECKED: Final = -2
@@ -37,7 +37,7 @@ class Continuation:
         self._states = [begin]
         self._numbers = {begin.key: 0}
         self._known: dict[tuple[int, int], int] = {}
-        self.lines = LinesBehind()
+        self.lines = LineStates()
 
     def after(self, state: int, token: int, ends: bool) -> int:
         """The state behind a token, or REFUSED."""
@@ -82,7 +82,7 @@ class Chooser:
         return kept, tokens
 
     def choose(
-        self, logits: torch.Tensor, numbers: torch.Tensor, states: list[int], ends: set[int], lines: Sequence[AnswerLines] = ()
+        self, logits: torch.Tensor, numbers: torch.Tensor, states: list[int], ends: set[int], lines: Sequence[Backtracking] = ()
     ) -> tuple[list[int], list[float]]:
         """(a token for each row, its chance), drawn by the row's number in [0, 1); ``states`` go on with it. Drawn again while it is
         refused: by the text before it, or by the row's ``lines``."""
@@ -107,7 +107,7 @@ class Chooser:
         return chosen, chances
 
     @staticmethod
-    def _wanted(logits: torch.Tensor, lines: AnswerLines, token: int) -> int:
+    def _wanted(logits: torch.Tensor, lines: Backtracking, token: int) -> int:
         """The token with which the text that is wanted goes on, the likeliest of the longest: whole lines are tokens."""
         found = lines.suitable()
         if not found:
@@ -123,7 +123,7 @@ class Chooser:
 
     def _again(
         self, probs: torch.Tensor, tokens: torch.Tensor, number: torch.Tensor, state: int, ends: set[int], first: int,
-        lines: AnswerLines | None,
+        lines: Backtracking | None,
     ) -> tuple[int, float, int]:  # fmt: skip
         """(another token, its chance among those that may stand here, the state behind it)."""
         assert self.check is not None
@@ -160,7 +160,7 @@ def generate(
     choose: Chooser,
     most: int,
     stopped: Callable[[], bool],
-    asked: Sequence[AskedModule | None] = (),
+    asked: Sequence[PromptModule | None] = (),
 ) -> list[Drawn]:
     """An answer of at most ``most`` tokens to each prompt, without those that are drawn again. Rows that have ended leave the batch.
     ``seeds``: one a row, None for chance. ``asked``: the module of each prompt, where it is known."""
@@ -174,7 +174,7 @@ def generate(
     check = choose.check if choose.temperature > 0 else None
     modules = asked or [None] * len(prompts)
     held = check if check is not None and check.hold_lines else None
-    lines = [AnswerLines(held.lines, held.first, held.pieces, module) for module in modules] if held is not None else []
+    lines = [Backtracking(held.lines, held.first, held.pieces, module) for module in modules] if held is not None else []
     for step in range(steps_left):
         before = list(states)
         taken, chances = choose.choose(steps.logits, noise[:, step], states, ends, [lines[row] for row in live] if lines else ())

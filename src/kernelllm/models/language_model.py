@@ -1,4 +1,4 @@
-"""What every language model is to the rest of the house: messages in, text out, and what it cost.
+"""The interface of every language model: messages in, text out, and what it cost.
 
 A provider is one file here with one class. It knows nothing about kernels, prompts or verdicts.
 """

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from kernelllm.models.extras import need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop
-from kernelllm.models.served import Served
+from kernelllm.models.remote import RemoteModel
 
 
-class LiteLLM(Served):
+class LiteLLM(RemoteModel):
     """A model by LiteLLM's name, for example ``litellm/bedrock/NAME``. Parameters that a service lacks are dropped."""
 
     provider: ClassVar[str] = "litellm"

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from kernelllm.core.errors import ModelError
-from kernelllm.models.asked_module import asked_module
-from kernelllm.models.copied_constructor import differs, with_constructor_of
+from kernelllm.models.constrained.copied_constructor import differs, with_constructor_of
+from kernelllm.models.constrained.prompt_module import prompt_module
+from kernelllm.models.constrained.python_lines import PythonLines
+from kernelllm.models.constrained.python_prefix import PythonPrefix
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
 from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams, cut_at_stop, firsts, plain_text
-from kernelllm.models.python_lines import PythonLines
-from kernelllm.models.python_prefix import PythonPrefix
 
 if TYPE_CHECKING:
     from kernelllm.models.decoding import Continuation
@@ -192,7 +192,7 @@ class Mini(HF):
         seeds = [None if params.seed is None else params.seed + i for i in samples]
         ends, choose = self._end_tokens(), self._chooser(params)
         copied = getattr(self.load()[0].config, "copied_names", None) or ()
-        asked = {text: asked_module(text, copied) if self.copy_constructor else None for text in set(texts)}
+        asked = {text: prompt_module(text, copied) if self.copy_constructor else None for text in set(texts)}
         drawn = decoding.generate(
             weights, prompts, seeds, ends=ends, choose=choose, most=params.max_tokens, stopped=self._cancelled.is_set,
             asked=[asked[text] for text in texts],

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 from kernelllm.core.errors import UsageError
 from kernelllm.models.extras import find_key, key_or_error, need
 from kernelllm.models.language_model import Completion, Message, SamplingParams, StopCutter, as_chat, cut_at_stop, plain_text
-from kernelllm.models.served import Served
+from kernelllm.models.remote import RemoteModel
 
 _PROTOCOL = "OpenAI's protocol"
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "refused"}
 
 
-class OpenAI(Served):
+class OpenAI(RemoteModel):
     """A model behind an OpenAI-compatible server.
 
     The key comes from ``OPENAI_API_KEY`` (or the variable ``key_env`` names) in the environment or the

@@ -1,4 +1,4 @@
-"""A small Llama in a folder of its own: int8 weights in shards that any host takes, its configuration and its tokenizer.
+"""The files of a small Llama in one folder: int8 weights in shards that any Git host accepts, the configuration and the tokenizer.
 
 A matrix is stored as int8 with one float32 scale a row; vectors stay float32. Loading makes float32 (or what is asked for) of it.
 """

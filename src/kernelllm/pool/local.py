@@ -27,9 +27,9 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from kernelllm.core.closing import Closing
-from kernelllm.core.collector import collect_seldom
 from kernelllm.core.errors import ProcessSpent
-from kernelllm.core.quiet import no_results_here, quiet_libraries
+from kernelllm.core.garbage_collection import collect_seldom
+from kernelllm.core.quiet import quiet_libraries, stdout_to_stderr
 from kernelllm.pool import cores
 
 Item = TypeVar("Item")
@@ -207,7 +207,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_end_with_parent, name="kernelllm-parent", daemon=True).start()
     _share_cores(slots)
-    no_results_here()
+    stdout_to_stderr()
     quiet_libraries()
     if sys.warnoptions in ([], [_WARNINGS]):
         warnings.simplefilter("ignore")  # remarks on a problem's code, which every slot would print between the lines of progress

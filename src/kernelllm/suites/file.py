@@ -87,7 +87,7 @@ class FileSuite(Suite):
 def read(path: Path) -> str:
     """The text of a problem file. Raises UsageError where there is no such file and ProblemError where it is not text."""
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, not a file.", fix=f"Name a file in it, or use the whole folder as a suite: folder/{path}.")
+        raise UsageError(f"{path} is a folder, not a file.", fix=f"Name a file in it, or use the folder as a suite: folder/{path}")
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST + 1)

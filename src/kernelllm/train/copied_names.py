@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.models.asked_module import class_named, methods_of, operators_of, plain_name
+from kernelllm.models.constrained.prompt_module import class_named, methods_of, operators_of, plain_name
 from kernelllm.train.parallel import mapped
 
 _LEAST: Final = 8

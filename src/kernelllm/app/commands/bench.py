@@ -70,26 +70,26 @@ def _open(wiring: Any, suite: Any, model: str, store: Any, options: dict[str, An
     import os
 
     from kernelllm.app.judge_options import extern_of, judge_settings, tracked
-    from kernelllm.app.session import Asking, refuse_what_means_nothing
+    from kernelllm.app.session import LMOptions, refuse_unused_options
     from kernelllm.core.writer import require
 
     require(model)
     settings = judge_settings(**{name: options[name] for name in signature(judge_settings).parameters if name in options})
     given = ("temperature", "top_p", "max_tokens", "template", "base_url", "max_tokens_total", "max_cost", "db")
     told = dict(key_value(text) for text in options["writer"])
-    asking = Asking(**{k: options[k] for k in given}, cache=not options["no_cache"], options=told)
+    lm_options = LMOptions(**{k: options[k] for k in given}, cache=not options["no_cache"], options=told)
     known = wiring.known_answers(options["rejudge"], store) if options["rejudge"] else None
     n, rounds = options["n"], options["rounds"]
     if known is not None:  # their own model and numbers, unless others are asked for
         model, n, rounds = (model if options["named"] else known.model), n or known.n, rounds or known.rounds
     else:
-        refuse_what_means_nothing(model, Asking(rounds=rounds or 1))
+        refuse_unused_options(model, LMOptions(rounds=rounds or 1))
     extern = extern_of(options["extern"], options["track"])
     settings = tracked(settings, model) if known is None else settings
-    plan = wiring.make_plan(suite, model, n or 1, rounds or 1, asking=asking, extern=extern, judge=settings, known=known)
+    plan = wiring.make_plan(suite, model, n or 1, rounds or 1, lm_options=lm_options, extern=extern, judge=settings, known=known)
     devices = wiring.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
-    made: Bench = wiring.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, known=known)
+    made: Bench = wiring.open_bench(plan, store, lm_options=lm_options, devices=devices, per_device=workers, known=known)
     return made
 
 

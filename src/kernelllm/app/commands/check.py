@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import Sectioned, judge_options, output_options, problem_of, problem_options
+from kernelllm.app.cli_options import Sectioned, judge_options, output_options, problem_from_options, problem_options
 from kernelllm.core.types import DEFAULT_BACKEND
 
 
@@ -48,7 +48,7 @@ def check(
     from kernelllm.judge import source_refusal
     from kernelllm.problems.sizes import has_layers
 
-    opened = problem_of(problem, given)
+    opened = problem_from_options(problem, given)
     settings = settings_of(**given, backend=backend)
     name = "standard input" if candidate == STDIN else candidate
     source, note = read_candidate(candidate, backend)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import EXTERN, Sectioned, asking_options, judge_options, output_options, problem_options
+from kernelllm.app.cli_options import EXTERN, Sectioned, judge_options, lm_option_flags, output_options, problem_options
 
 if TYPE_CHECKING:
     from kernelllm.app.result import Result
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep every candidate and its verdict in this folder.")
 @click.option("--cuda-graph", is_flag=True, help="Add a class that replays the module's launches as one CUDA graph.")
 @problem_options
-@asking_options
+@lm_option_flags
 @judge_options
 @output_options
 @click.pass_context
@@ -61,27 +61,27 @@ def optimize(
     A language model's attempts are stored as they happen: the same command goes on where it was stopped.
     """
     from kernelllm.app import pipeline as work
-    from kernelllm.app.cli_options import asking_of, problem_of
+    from kernelllm.app.cli_options import lm_options_from, problem_from_options
     from kernelllm.app.judge_options import judge_settings, start_servers
     from kernelllm.app.main import INTERRUPTED
     from kernelllm.app.output import check_writable
     from kernelllm.app.progress import Console
-    from kernelllm.app.session import refuse_what_means_nothing
+    from kernelllm.app.session import refuse_unused_options
     from kernelllm.core import settings as stored
     from kernelllm.core.types import to_json
 
     model = model or stored.load().model
-    asking = asking_of(given)
-    refuse_what_means_nothing(model, asking)
-    opened = problem_of(problem, given)
+    lm_options = lm_options_from(given)
+    refuse_unused_options(model, lm_options)
+    opened = problem_from_options(problem, given)
     path = out or Path(f"{work.file_name(opened.name)}_triton.py")
     check_writable(path, force=force)
     work.make_folder(keep)
     settings = judge_settings(**given)
-    work.check_writer(model, asking)
+    work.check_writer(model, lm_options)
     start_servers(settings, compiles=True)
     with Console() as progress:
-        result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, asking=asking)
+        result = work.optimize(opened, model=model, n=n, keep=keep, extern=extern, judge=settings, progress=progress, lm_options=lm_options)
     result, written = _saved(result, path, cuda_graph)
     if as_json:
         click.echo(to_json(result))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import NewFolder, db_option, key_value, output_options, together, verbose_option, workers_option
+from kernelllm.app.cli_options import NewFolder, db_option, key_value, option_group, output_options, verbose_option, workers_option
 from kernelllm.app.known_commands import KnownCommands
 from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
 if TYPE_CHECKING:
-    from kernelllm.app.session import Asking
+    from kernelllm.app.session import LMOptions
     from kernelllm.bench.bench_plan import BenchPlan
     from kernelllm.bench.known_answers import KnownAnswers
     from kernelllm.core.store import Store
@@ -29,14 +29,14 @@ Dropped = tuple[str, str, str]
 PROVENANCE = "provenance.json"
 
 at_least_one: dict[str, Any] = {"type": click.IntRange(min=1), "default": 1, "show_default": True, "metavar": "N"}
-kept_options = together(
+kept_options = option_group(
     click.option("--per-module", **at_least_one, help="Kernels kept for a module."),
     click.option("--per-form", **at_least_one, help="Modules kept of those that differ in numbers alone."),
 )
 against_option = click.option(
     "--against", metavar="SUITE", multiple=True, help="Drop modules that resemble its problems.  [default: builtin, kernelbench]"
 )
-set_options = together(
+set_options = option_group(
     workers_option,
     click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Where kernels run."),
     against_option,
@@ -149,7 +149,7 @@ def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **
     kernelllm pairs import rows.parquet --answer kernel -o verified
     """
     from kernelllm.app import suite_runs
-    from kernelllm.app.session import Asking, open_store
+    from kernelllm.app.session import LMOptions, open_store
     from kernelllm.bench.known_answers import GivenAnswers
     from kernelllm.core.errors import UsageError
     from kernelllm.judge import JudgeSettings
@@ -163,11 +163,11 @@ def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **
     if not answers:
         raise UsageError("No row has a kernel.", where=dataset, fix=f"Name its column with --answer. A row has: {', '.join(found[0][1])}.")
     judge = JudgeSettings(device=options["device"], profile=options["profile"], track=options["track"])
-    writer, asking = GivenAnswers(name, answers), Asking(db=options["db"])
+    writer, lm_options = GivenAnswers(name, answers), LMOptions(db=options["db"])
     with open_store(options["db"]) as store:
         spec = (f"hf/{dataset}", suite.version, tuple(p for p, _, _ in found))
-        plan = suite_runs.make_plan(spec, name, 1, asking=asking, extern="forbid", judge=judge, known=writer)
-        run = _run_to_the_end(plan, store, asking, options, writer)
+        plan = suite_runs.make_plan(spec, name, 1, lm_options=lm_options, extern="forbid", judge=judge, known=writer)
+        run = _run_to_the_end(plan, store, lm_options, options, writer)
         provenance = {p.name: imported.columns(row) for p, row, _ in found}
         skipped = [("not a problem", name, why) for name, why in suite.skipped.items()]
         kept = _written(store, [run], provenance, output, options, as_json, skipped)
@@ -295,26 +295,28 @@ def export(folder: Path, form: str, split: str | None, template: str, output: Pa
 def _judged(suites: list[str], store: Store, options: dict[str, Any]) -> str:
     """The run in which every module of the suites has its kernels, judged."""
     from kernelllm.app import suite_runs
-    from kernelllm.app.session import Asking
+    from kernelllm.app.session import LMOptions
     from kernelllm.core.writer import find, require
     from kernelllm.judge import JudgeSettings
 
     require(options["model"])
     short = {"short": "true"} if "short" in find(options["model"])[0].takes("") else {}
-    asking = Asking(db=options["db"], options={**short, **dict(key_value(text) for text in options["writer"])})
+    lm_options = LMOptions(db=options["db"], options={**short, **dict(key_value(text) for text in options["writer"])})
     judge = JudgeSettings(device=options["device"], profile=options["profile"], track=KERNELS_ONLY)
     problems = suite_runs.problems_of(suites, part=options["shard"])
-    plan = suite_runs.make_plan(problems, options["model"], options["n"], asking=asking, extern="forbid", judge=judge)
-    return _run_to_the_end(plan, store, asking, options)
+    plan = suite_runs.make_plan(problems, options["model"], options["n"], lm_options=lm_options, extern="forbid", judge=judge)
+    return _run_to_the_end(plan, store, lm_options, options)
 
 
-def _run_to_the_end(plan: BenchPlan, store: Store, asking: Asking, options: dict[str, Any], known: KnownAnswers | None = None) -> str:
+def _run_to_the_end(
+    plan: BenchPlan, store: Store, lm_options: LMOptions, options: dict[str, Any], known: KnownAnswers | None = None
+) -> str:
     from kernelllm.app import suite_runs
     from kernelllm.app.commands.bench import run_shown
 
     devices = suite_runs.devices_of(options["device"])
     workers = options["workers"] or (3 if devices != ["cpu"] else os.cpu_count() or 1)
-    one = suite_runs.open_bench(plan, store, asking=asking, devices=devices, per_device=workers, known=known)
+    one = suite_runs.open_bench(plan, store, lm_options=lm_options, devices=devices, per_device=workers, known=known)
     run_shown(one, limited=False)
     return one.id
 

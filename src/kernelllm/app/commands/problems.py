@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import Sectioned, output_options, problem_of, problem_options
+from kernelllm.app.cli_options import Sectioned, output_options, problem_from_options, problem_options
 from kernelllm.app.known_commands import KnownCommands
 
 
@@ -40,7 +40,7 @@ def show(problem: str, as_json: bool, **given: Any) -> None:
     """Show a problem: origin, sizes, inputs and source."""
     from kernelllm.app.problem_specs import describe
 
-    told = describe(problem_of(problem, given))
+    told = describe(problem_from_options(problem, given))
     if as_json:
         _json(told)
         return
@@ -60,7 +60,7 @@ def shrink(problem: str, count: int, as_json: bool, **given: Any) -> None:
     """Show the smaller sizes that are judged where there is no GPU."""
     from kernelllm.app.problem_specs import shrunk
 
-    found = shrunk(problem_of(problem, given), count)
+    found = shrunk(problem_from_options(problem, given), count)
     if as_json:
         _json(found)
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import Sectioned, output_options, problem_of, problem_options
+from kernelllm.app.cli_options import Sectioned, output_options, problem_from_options, problem_options
 
 
 @click.command(cls=Sectioned)
@@ -55,7 +55,7 @@ def prompt(
         return
     if problem is None:
         raise UsageError("Which problem?", fix="Name a file, or use --list for the templates.")
-    opened = problem_of(problem, given)
+    opened = problem_from_options(problem, given)
     messages = first_prompt(found, template or DEFAULT, opened, target or settings.load().target)
     if as_json:
         click.echo(json.dumps([msgspec.to_builtins(m) for m in messages], indent=2))

@@ -25,7 +25,7 @@ def repl(model: str | None, max_tokens: int | None, base_url: str | None, **judg
     \b
     kernelllm repl -m compiler < examples/hinge_loss.py
     """
-    from kernelllm.app.conversation import Repl
+    from kernelllm.app.interactive import Repl
     from kernelllm.app.judge_options import judge_settings
     from kernelllm.app.kernelllm_api import KernelLLM
 

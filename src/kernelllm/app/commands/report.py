@@ -66,7 +66,7 @@ def report(
                 click.echo(str(copies))
     everything = [a for v in views for a in v.attempts]
     if html is not None:
-        from kernelllm.app.page.build import page
+        from kernelllm.app.html_report.build import page
 
         write_text(html, page(views))
     if csv_path is not None:
@@ -74,7 +74,7 @@ def report(
     if parquet is not None:
         wiring.write_parquet(summary.attempt_rows(everything), parquet)
     if plots is not None:
-        from kernelllm.app.page.build import save_plots
+        from kernelllm.app.html_report.build import save_plots
 
         save_plots(views, plots)
     if export is not None:

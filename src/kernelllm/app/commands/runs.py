@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from kernelllm.app.cli_options import Sectioned, db_option, judge_options, output_options, together, verbose_option
+from kernelllm.app.cli_options import Sectioned, db_option, judge_options, option_group, output_options, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 
-common = together(db_option, output_options)
+common = option_group(db_option, output_options)
 
 
 @click.group(cls=KnownCommands)
@@ -26,14 +26,14 @@ def runs() -> None:
 @common
 def list_runs(count: int, db: str | None, as_json: bool) -> None:
     """List runs, the newest first."""
-    from kernelllm.app import stored
+    from kernelllm.app import stored_runs
 
-    with stored.open_store(db, existing=True) as store:
+    with stored_runs.open_store(db, existing=True) as store:
         found = store.runs()[:count]
     if as_json:
-        click.echo(stored.to_json(found))
+        click.echo(stored_runs.to_json(found))
     else:
-        stored.show_runs(found)
+        stored_runs.show_runs(found)
 
 
 @runs.command()
@@ -43,19 +43,19 @@ def list_runs(count: int, db: str | None, as_json: bool) -> None:
 @common
 def show(run: str, attempt: str | None, problem: str | None, db: str | None, as_json: bool) -> None:
     """Show a run and its attempts."""
-    from kernelllm.app import stored
+    from kernelllm.app import stored_runs
 
-    with stored.open_store(db, existing=True) as store:
+    with stored_runs.open_store(db, existing=True) as store:
         found = store.run(run)
         info, attempts = found.info(), found.attempts(problem)
     if attempt is not None:
-        attempts = stored.chosen(attempts, attempt)
+        attempts = stored_runs.find_attempt(attempts, attempt)
     if as_json:
-        click.echo(stored.to_json({"run": info, "attempts": attempts}))
+        click.echo(stored_runs.to_json({"run": info, "attempts": attempts}))
     elif attempt is not None:
-        stored.show_attempt(attempts[0])
+        stored_runs.show_attempt(attempts[0])
     else:
-        stored.show_run(info, attempts)
+        stored_runs.show_run(info, attempts)
 
 
 @runs.command()
@@ -70,15 +70,15 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
 
     Exit code 0: it has a correct attempt; 1: it has none.
     """
-    from kernelllm.app import stored
+    from kernelllm.app import stored_runs
     from kernelllm.app.progress import Console
 
-    with stored.open_store(db, existing=True) as store, Console() as progress:
-        info, attempts = stored.retry(store, store.run(run), statuses, progress)
+    with stored_runs.open_store(db, existing=True) as store, Console() as progress:
+        info, attempts = stored_runs.retry(store, store.run(run), statuses, progress)
     if as_json:
-        click.echo(stored.to_json({"run": info, "attempts": attempts}))
+        click.echo(stored_runs.to_json({"run": info, "attempts": attempts}))
     else:
-        stored.show_run(info, attempts)
+        stored_runs.show_run(info, attempts)
     ctx.exit(0 if any(a.verdict.correct for a in attempts) else 1)
 
 
@@ -88,18 +88,18 @@ def retry(ctx: click.Context, /, run: str, statuses: tuple[str, ...], db: str | 
 @common
 def rescore(run: str, db: str | None, as_json: bool, **judging: Any) -> None:
     """Judge a run's candidates again, as a run of its own. No model is asked."""
-    from kernelllm.app import stored
+    from kernelllm.app import stored_runs
     from kernelllm.app.judge_options import judge_settings
     from kernelllm.app.progress import Console
 
     settings = judge_settings(**{**judging, "no_cache": True})  # again means again
-    with stored.open_store(db, existing=True) as store, Console() as progress:
-        info, pairs = stored.rescore(store, store.run(run), settings, progress)
+    with stored_runs.open_store(db, existing=True) as store, Console() as progress:
+        info, pairs = stored_runs.rescore(store, store.run(run), settings, progress)
     if as_json:
         changes = [{"before": before.verdict.status, "attempt": after} for before, after in pairs]
-        click.echo(stored.to_json({"run": info, "attempts": changes}))
+        click.echo(stored_runs.to_json({"run": info, "attempts": changes}))
     else:
-        stored.show_changes(info, pairs)
+        stored_runs.show_changes(info, pairs)
 
 
 @runs.command()
@@ -110,10 +110,10 @@ def rescore(run: str, db: str | None, as_json: bool, **judging: Any) -> None:
 @verbose_option
 def export(run: str, out: Path | None, replay: bool, db: str | None) -> None:
     """Write a run's attempts as JSON lines."""
-    from kernelllm.app import stored
+    from kernelllm.app import stored_runs
 
-    with stored.open_store(db, existing=True) as store:
-        text = stored.exported(store.run(run), replay=replay)
+    with stored_runs.open_store(db, existing=True) as store:
+        text = stored_runs.exported(store.run(run), replay=replay)
     if out is None:
         click.echo(text, nl=False)
         return

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import NewFolder, output_options, together, verbose_option
+from kernelllm.app.cli_options import NewFolder, option_group, output_options, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelllm.train.config import Recipe
 
-recipe_options = together(
+recipe_options = option_group(
     click.argument("config", metavar="CONFIG"),
     click.option("--pairs", "sets", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="A set of pairs; may be repeated."),
     click.option("-o", "--output", type=NewFolder(), required=True, help="The folder of the run."),

@@ -1,4 +1,4 @@
-"""Operators of one device in a graph become operators that mean the same on every device.
+"""Device-specific operators of a graph are replaced by operators that mean the same on every device.
 
 A problem is captured without a GPU, and its inputs are drawn at random. The statistics of a norm have another dtype on a GPU where its
 input is in half precision, and what attention keeps for its backward fits no other attention's.

@@ -1,4 +1,4 @@
-"""The backend of ``torch.compile``: Dynamo hands over a graph, AOTAutograd makes forward and backward of it, each becomes a file.
+"""The entry point of ``torch.compile(backend="kernelllm")``: AOTAutograd makes forward and backward of a graph; each becomes a file.
 
 A graph is written and judged in a process of its own, when it is called for the first time: only then are there values to see the ranges
 of. Inductor compiles every graph of Dynamo's as well, and runs what is not written, not right or not faster; what that cannot do, or does
@@ -18,9 +18,9 @@ import torch
 from torch import fx
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
-from kernelllm.app.dynamo import orders
+from kernelllm.app.dynamo import compile_jobs
 from kernelllm.app.dynamo.backend_options import CompileOptions
-from kernelllm.app.dynamo.overlap import compiled_or_eager, written_inputs
+from kernelllm.app.dynamo.overlapping_inputs import compiled_or_eager, written_inputs
 from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def kernelllm(
     except msgspec.ValidationError as error:
         known = ", ".join(CompileOptions.__struct_fields__)
         raise UsageError(f"An option of the backend kernelllm does not fit: {error}.", fix=f"It has: {known}.") from error
-    from kernelllm.app.dynamo import disk
+    from kernelllm.app.dynamo import graph_cache
     from kernelllm.app.dynamo.choice import GraphChoice
 
     number = next(_numbers)
     inductor = chosen.fallback == "inductor"
-    key = disk.graph_key(graph, example_inputs, chosen.mode)
-    decided = disk.decision(key) if chosen.cache and inductor else None
+    key = graph_cache.graph_key(graph, example_inputs, chosen.mode)
+    decided = graph_cache.decision(key) if chosen.cache and inductor else None
     eager = _copied(graph)
     if decided and decided.way == "eager":
         _note(number, graph, "eager", decided.cause)
@@ -54,9 +54,9 @@ def kernelllm(
         _note(number, graph, "inductor", decided.cause if decided else "it is one of several graphs that are compiled as one")
         run = _by_inductor(graph, example_inputs, chosen)
         return compiled_or_eager(run, eager.forward, decided.written if decided else written_inputs(example_inputs), example_inputs)
-    if number == 0 and not (chosen.cache and disk.any_kept()):  # what writes starts while the graph is traced
+    if number == 0 and not (chosen.cache and graph_cache.any_kept()):  # what writes starts while the graph is traced
         homes = {str(v.device) for v in example_inputs if isinstance(v, torch.Tensor)}
-        orders.processes().start(homes.pop() if len(homes) == 1 else "cpu")
+        compile_jobs.processes().start(homes.pop() if len(homes) == 1 else "cpu")
     choice = GraphChoice(key, decided, chosen)
     compiled = _either(number, graph, example_inputs, choice, eager)
     run = compiled_or_eager(compiled, eager.forward, choice.written, example_inputs)
@@ -74,7 +74,7 @@ def _either(number: int, graph: fx.GraphModule, inputs: Sequence[Any], choice: G
     if not inductor:
         return choice.between(ours, None, eager.forward) if ours else eager.forward
     try:
-        with orders.meanwhile():
+        with compile_jobs.counted_as_waiting():
             theirs = _by_inductor(graph, inputs, choice.options)  # last: its backward relies on what it left in the tracing context
     except TensorifyScalarRestartAnalysis:
         raise

@@ -1,7 +1,7 @@
-"""Ways to run one graph of Dynamo's: by AOTAutograd with written files, by Inductor, exactly as ``torch.compile`` would have it, by eager.
+"""Which of three ways runs a graph of Dynamo's: written files (through AOTAutograd), Inductor as in plain ``torch.compile``, or eager.
 
-All are made while Dynamo compiles, since only then are its fake tensors and guards there. Where Inductor wins, nothing of ours is left
-between Dynamo and Inductor's callable but one call.
+All three are made while Dynamo compiles, since its fake tensors and guards exist only then. Where Inductor wins, one call of ours
+remains between Dynamo and Inductor's callable.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from kernelllm.app.dynamo.graph_report import GraphRecord
-from kernelllm.app.dynamo.race import RECORDED, Race, Way, on_gpu
+from kernelllm.app.dynamo.timed_selection import RECORDED, TimedSelection, Way, on_gpu
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.backend_options import CompileOptions
-    from kernelllm.app.dynamo.disk import Decision
+    from kernelllm.app.dynamo.graph_cache import Decision
 
 log = logging.getLogger("kernelllm")
 Run = Callable[..., Any]
@@ -39,7 +39,7 @@ class AotPart(Protocol):
 
 
 class GraphChoice:
-    """What runs a graph: ours at the first call, whose values tell what to write; then Inductor, until all is written; then the fastest."""
+    """Runs a graph. The first call runs ours, since its values show what to write. Inductor runs until all is written; then the fastest."""
 
     def __init__(self, key: str, known: Decision | None, options: CompileOptions) -> None:
         """``known``: what was decided in an earlier process."""
@@ -51,7 +51,7 @@ class GraphChoice:
         self._ours: Run | None = None
         self._theirs: Run | None = None
         self._eager: Run | None = None
-        self._race: Race | None = None
+        self._selection: TimedSelection | None = None
         self._cause, self._keeps = "", True
         self._lock = threading.Lock()
         self.run: Run
@@ -117,22 +117,22 @@ class GraphChoice:
         elif self._known and self._known.way in ways:
             self._stays(self._known.way, self._known.cause)
         else:
-            self._race = Race(ways, self._raced, warm=RECORDED if self.options.cuda_graphs else 1)
-            self.run = self._race
+            self._selection = TimedSelection(ways, self._selected, warm=RECORDED if self.options.cuda_graphs else 1)
+            self.run = self._selection
 
-    def _raced(self, way: Way, cause: str) -> Run:
-        assert self._race is not None
-        # eager needs more memory for a backward: whether there is room is asked in each process
-        keep = self._keeps and not (way == "eager" and self._race.gradients)
+    def _selected(self, way: Way, cause: str) -> Run:
+        assert self._selection is not None
+        # eager needs more memory for a backward: whether it fits is asked in each process
+        keep = self._keeps and not (way == "eager" and self._selection.gradients)
         return self._stays(way, cause if way == "written" or not self._cause else f"{self._cause}; {cause}", keep=keep)
 
     def _stays(self, way: Way, cause: str, *, keep: bool = False) -> Run:
         """That way runs it from now on; ``keep`` it for later processes."""
         if keep and self.options.cache:
-            from kernelllm.app.dynamo import disk
+            from kernelllm.app.dynamo import graph_cache
 
-            disk.put(self._key, disk.Decision(way=way, cause=cause, written=self.written))
-        self._race = None
+            graph_cache.put(self._key, graph_cache.Decision(way=way, cause=cause, written=self.written))
+        self._selection = None
         if way == "written":
             assert self._ours is not None
             self._left_to_eager()

@@ -1,4 +1,4 @@
-"""One graph of AOTAutograd's as something to call: eager until its file is written and verified, then that file."""
+"""A callable for one graph of AOTAutograd's: eager until its file is written and verified, then that file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from kernelllm.app import in_process
-from kernelllm.app.dynamo import orders
+from kernelllm.app.dynamo import compile_jobs
 from kernelllm.app.dynamo.any_device import decomposed
 from kernelllm.app.dynamo.graph_parts import GraphParts, apart, left_to_libraries
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
@@ -27,7 +27,7 @@ from kernelllm.problems.graph_text import noted
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.choice import GraphChoice
-    from kernelllm.app.dynamo.writing import Written
+    from kernelllm.app.dynamo.writing import WriteResult
 
 log = logging.getLogger("kernelllm")
 
@@ -45,7 +45,7 @@ class GraphKernel:
         self._run: Run = self._eager
         self._decided = self._waited = False
         self._lock = threading.Lock()
-        self._answer: Future[Written] | None = None
+        self._answer: Future[WriteResult] | None = None
         self._key = ""
         self._parts: GraphParts | None = None
 
@@ -73,9 +73,9 @@ class GraphKernel:
     @property
     def kept(self) -> bool:
         """Whether what became of it is the same in a later process."""
-        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo import graph_cache
 
-        return not self._key or disk.get(self._key) is not None
+        return not self._key or graph_cache.get(self._key) is not None
 
     def settle(self, *, wait: bool = True) -> bool:
         """Take the file if it is there; ``wait`` for it as a first call does. Whether it is decided what runs the graph."""
@@ -121,7 +121,7 @@ class GraphKernel:
 
     def _begin(self, inputs: list[Any]) -> None:
         """Look for the file on disk, or have it written."""
-        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo import graph_cache
 
         parts = self._parts = apart(self._graph)
         computed = decomposed(parts.computed)
@@ -134,7 +134,7 @@ class GraphKernel:
         if device is None:
             return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
         fakes = [noted(n) for n in placeholders(computed)]
-        self._key = disk.key(graph_problem(computed, fakes, name="graph").source, device, _conv_tf32(device))
+        self._key = graph_cache.key(graph_problem(computed, fakes, name="graph").source, device, _conv_tf32(device))
         found = self._on_disk()
         if found is not None:
             self.record.from_disk = True
@@ -142,43 +142,43 @@ class GraphKernel:
             return self._answer.set_result(found)
         problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
         problem = msgspec.structs.replace(problem, origin=OF_TORCH_COMPILE)
-        order = f"{self._key} {self._options.verify == 'off'}"
-        self._answer = orders.ordered(order, lambda: self._written(problem, device))
+        job = f"{self._key} {self._options.verify == 'off'}"
+        self._answer = compile_jobs.submit(job, lambda: self._written(problem, device))
         return None
 
-    def _on_disk(self) -> Written | None:
+    def _on_disk(self) -> WriteResult | None:
         """What was written before, if it may be used."""
-        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo import graph_cache
 
-        found = disk.get(self._key) if self._options.cache else None
+        found = graph_cache.get(self._key) if self._options.cache else None
         usable = found is not None and (found.verified or not found.source or self._options.verify == "off")
         return found if usable else None
 
-    def _wait(self, answer: Future[Written]) -> None:
+    def _wait(self, answer: Future[WriteResult]) -> None:
         """Wait as long as the options allow."""
         self._waited = True
-        if not orders.wait_for(answer, 0.0 if self._options.verify == "background" else self._options.wait_s):
+        if not compile_jobs.wait_for(answer, 0.0 if self._options.verify == "background" else self._options.wait_s):
             self.record.became("waiting", "it is being written")
 
-    def _written(self, problem: Any, device: str) -> Written:
-        from kernelllm.app.dynamo import disk
-        from kernelllm.app.dynamo.writing import Order, Written
+    def _written(self, problem: Any, device: str) -> WriteResult:
+        from kernelllm.app.dynamo import graph_cache
+        from kernelllm.app.dynamo.writing import WriteRequest, WriteResult
 
         found = self._on_disk()  # an equal graph may have been written since
         if found is not None:
             return found
         try:
-            order = Order(problem, self._options.verify != "off", device, _conv_tf32(device))
-            found = orders.processes().write(order, self._options.time_limit_s)
+            request = WriteRequest(problem, self._options.verify != "off", device, _conv_tf32(device))
+            found = compile_jobs.processes().write(request, self._options.time_limit_s)
         except KernelLLMError as error:
-            return Written(message=error.what)
+            return WriteResult(message=error.what)
         if self._options.cache:
-            disk.put(self._key, found)
+            graph_cache.put(self._key, found)
         return found
 
-    def _take(self, found: Written) -> None:
+    def _take(self, found: WriteResult) -> None:
         """Run the written file from now on, if there is one and this machine can run it."""
-        from kernelllm.app.dynamo import disk
+        from kernelllm.app.dynamo import graph_cache
 
         self.record.verified, self.record.write_s, self.record.judge_s = found.verified, found.write_s, found.judge_s
         if not found.source:
@@ -189,7 +189,7 @@ class GraphKernel:
             _warn_of_cpu()
             return self.record.became("checked")
         try:
-            module = disk.loaded(self._key, found.source)
+            module = graph_cache.loaded(self._key, found.source)
             self.record.file = str(module.__file__)
             run = written_run(module, self._parts, device)
         except Exception as error:  # noqa: BLE001 - a written file that fails here is left out, whatever the cause

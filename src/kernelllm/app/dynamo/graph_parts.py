@@ -1,4 +1,4 @@
-"""A graph of AOTAutograd's apart: what a kernel computes, and results that need none (inputs, views of inputs, sizes).
+"""A graph of AOTAutograd's in two parts: results that kernels compute, and results that need no kernel (inputs, their views, sizes).
 
 An input that the graph writes into is copied into at its end. Where only a part of it changes, as of a cache of keys and values, the
 kernels write in place; an input that changes as a whole is a result that is copied into it afterwards.

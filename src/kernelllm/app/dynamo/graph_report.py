@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
-from kernelllm.app.dynamo import orders
+from kernelllm.app.dynamo import compile_jobs
 
 log = logging.getLogger("kernelllm")
 State = Literal["waiting", "written", "checked", "inductor", "eager"]
@@ -68,7 +68,7 @@ class CompileReport:
 
     def finish(self, timeout_s: float | None = None) -> bool:
         """Wait until no graph is being written any more; whether that is so."""
-        finished = orders.finish(timeout_s)
+        finished = compile_jobs.finish(timeout_s)
         for settle in [g.settle() for g in self.graphs]:
             if settle is not None:
                 settle()

@@ -1,4 +1,4 @@
-"""The host code of a written file, made cheap for one graph whose sizes never change: Dynamo has guarded them.
+"""The host code of a written file with constants in place of sizes: cheaper, and safe for one graph, whose sizes Dynamo guards.
 
 A written file works out grids, buffers and how to launch at every call, since anybody may call it. Here that is done once: what the file
 does at its known sizes is rewritten statement by statement, and what is not understood stays as it is.

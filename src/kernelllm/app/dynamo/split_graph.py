@@ -1,4 +1,4 @@
-"""A long graph as several: equal layers become one file, subgraphs are written side by side, and a foreign operator stands alone."""
+"""A long graph is split into subgraphs: equal layers share one file, and an operator of another library is a subgraph of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Graphs are written and judged in a process of their own, which lives as long as this one.
+"""The process that writes and judges kernels for ``torch.compile``, beside the caller's process and as long-lived.
 
-It is started as a module of Python and spoken to in lines of JSON: multiprocessing would run a user's unguarded script once more.
+It is started with ``python -m``, and takes requests as lines of JSON: multiprocessing would run a user's unguarded script once more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from kernelllm.core.errors import KernelLLMError, WorkerError
-from kernelllm.core.quiet import no_results_here, quiet_libraries
+from kernelllm.core.quiet import quiet_libraries, stdout_to_stderr
 from kernelllm.core.types import Attempt, Candidate, Problem
 from kernelllm.problems.graph_problem import SIZE
 
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 TRIES = 2
 """Candidates of the compiler's that are judged until one is correct."""
 IDLE_S = 300.0
-"""Seconds without an order after which the process ends."""
+"""Seconds without an request after which the process ends."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class WriteRequest(msgspec.Struct, frozen=True):
     """Write this problem; with ``verify`` judge it too, on that device."""
 
     problem: Problem
@@ -49,8 +49,8 @@ class Order(msgspec.Struct, frozen=True):
     """Whether torch lets fp32 convolutions round to TF32 where the graph runs."""
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. Without a source, ``message`` says why."""
+class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a WriteRequest. Without a source, ``message`` says why."""
 
     source: str = ""
     verified: bool = False
@@ -68,42 +68,42 @@ class WritingProcesses:
             self._free.put(WritingProcess())
 
     def start(self, device: str) -> None:
-        """Start one ahead of its first order, which will be for that device."""
+        """Start one ahead of its first request, which will be for that device."""
         with contextlib.suppress(queue.Empty):
             process = self._free.get_nowait()
             process.start(device)
             self._free.put(process)
 
-    def write(self, order: Order, limit_s: float) -> Written:
+    def write(self, request: WriteRequest, limit_s: float) -> WriteResult:
         """The answer of one that is free; waits for it. Raises WorkerError as :meth:`WritingProcess.write` does."""
         process = self._free.get()
         try:
-            return process.write(order, limit_s)
+            return process.write(request, limit_s)
         finally:
             self._free.put(process)
 
 
 class WritingProcess:
-    """The process, started with the first order. It takes one at a time."""
+    """The process, started with the first request. It takes one at a time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._device = ""
 
-    def write(self, order: Order, limit_s: float) -> Written:
-        """The answer. Raises WorkerError where the process was lost or took too long; the next order starts another."""
-        process = self.start(order.device)
+    def write(self, request: WriteRequest, limit_s: float) -> WriteResult:
+        """The answer. Raises WorkerError where the process was lost or took too long; the next request starts another."""
+        process = self.start(request.device)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.write(msgspec.json.encode(request) + b"\n")
             process.stdin.flush()
             if not select.select([process.stdout], [], [], limit_s)[0]:
                 raise WorkerError(f"Writing and judging took longer than {limit_s:g} s.")
             answer = process.stdout.readline()
             if not answer:
                 raise WorkerError("The process that writes kernels has ended.")
-            return msgspec.json.decode(answer, type=Written)
+            return msgspec.json.decode(answer, type=WriteResult)
         except (OSError, WorkerError, KeyboardInterrupt) as error:
             self.close()
             if isinstance(error, OSError):
@@ -147,8 +147,8 @@ def candidates(problem: Problem, n: int, feedback: Sequence[Attempt] = (), *, de
     return Compiler(extern="allow", fixed=fixed, mixed=fixed, conv_tf32=conv_tf32, any_dtype=False).write_here(problem, n, feedback)
 
 
-def serve(orders: IO[bytes], answers: IO[bytes], device: str) -> None:
-    """Answer orders until there are no more, or none comes for long. What the device's first order will need starts at once."""
+def serve(requests: IO[bytes], replies: IO[bytes], device: str) -> None:
+    """Answer requests until there are no more, or none comes for long. What the device's first request will need starts at once."""
     import torch
 
     from kernelllm.compiler.subprocess_writer import SubprocessWriter
@@ -165,22 +165,22 @@ def serve(orders: IO[bytes], answers: IO[bytes], device: str) -> None:
 
     judges = {device: Judge(JudgeSettings(device=device, track=HYBRID, measure=False))}
     try:
-        while select.select([orders], [], [], IDLE_S)[0] and (line := orders.readline()):
-            order = msgspec.json.decode(line, type=Order)
-            if order.device not in judges:
-                judges[order.device] = Judge(JudgeSettings(device=order.device, track=HYBRID, measure=False))
-            torch.backends.cudnn.allow_tf32 = order.conv_tf32  # the judge's references are as exact as the caller's eager
+        while select.select([requests], [], [], IDLE_S)[0] and (line := requests.readline()):
+            request = msgspec.json.decode(line, type=WriteRequest)
+            if request.device not in judges:
+                judges[request.device] = Judge(JudgeSettings(device=request.device, track=HYBRID, measure=False))
+            torch.backends.cudnn.allow_tf32 = request.conv_tf32  # the judge's references are as exact as the caller's eager
             try:
-                found = written(writers.get((order.device, order.conv_tf32)), judges[order.device], order)
+                found = write_and_judge(writers.get((request.device, request.conv_tf32)), judges[request.device], request)
             except KernelLLMError as error:
-                found = Written(message=error.what)
+                found = WriteResult(message=error.what)
             except Exception as error:
                 log.debug("the traceback", exc_info=error)
-                found = Written(message=f"{type(error).__name__}: {error}"[:500])
-            if order.device != "cpu":
-                _give_memory_back(judges[order.device])
-            answers.write(msgspec.json.encode(found) + b"\n")
-            answers.flush()
+                found = WriteResult(message=f"{type(error).__name__}: {error}"[:500])
+            if request.device != "cpu":
+                _give_memory_back(judges[request.device])
+            replies.write(msgspec.json.encode(found) + b"\n")
+            replies.flush()
     finally:
         for writer in writers.values():
             writer.close()
@@ -188,24 +188,24 @@ def serve(orders: IO[bytes], answers: IO[bytes], device: str) -> None:
             judge.close()
 
 
-def written(writer: SubprocessWriter | None, judge: Judge, order: Order) -> Written:
+def write_and_judge(writer: SubprocessWriter | None, judge: Judge, request: WriteRequest) -> WriteResult:
     """The first candidate that the judge finds correct; the first where it is not asked. Without a writer they are written here."""
     message, judging, start = "", 0.0, time.perf_counter()
 
-    def result(**found: Any) -> Written:
-        return Written(**found, judge_s=round(judging, 1), write_s=round(time.perf_counter() - start - judging, 1))
+    def result(**found: Any) -> WriteResult:
+        return WriteResult(**found, judge_s=round(judging, 1), write_s=round(time.perf_counter() - start - judging, 1))
 
-    looks = threading.Thread(target=judge.prepare, args=(order.problem,))
-    if writer is not None and order.verify:
+    looks = threading.Thread(target=judge.prepare, args=(request.problem,))
+    if writer is not None and request.verify:
         looks.start()
-    here = partial(candidates, device=order.device, conv_tf32=order.conv_tf32)
-    for candidate in (writer.candidates if writer else here)(order.problem, TRIES, ()):
-        if not order.verify:
+    here = partial(candidates, device=request.device, conv_tf32=request.conv_tf32)
+    for candidate in (writer.candidates if writer else here)(request.problem, TRIES, ()):
+        if not request.verify:
             return result(source=candidate.source)
         if looks.is_alive():
             looks.join()
         asked = time.perf_counter()
-        verdict = judge.judge(order.problem, candidate)
+        verdict = judge.judge(request.problem, candidate)
         judging += time.perf_counter() - asked
         if verdict.correct:
             return result(source=candidate.source, verified=True, message=verdict.message)
@@ -224,6 +224,6 @@ def _give_memory_back(judge: Judge) -> None:
 
 if __name__ == "__main__":
     own = os.fdopen(os.dup(1), "wb")
-    no_results_here()  # what libraries print must not come between the answers
+    stdout_to_stderr()  # what libraries print must not come between the replies
     quiet_libraries()
     serve(sys.stdin.buffer, own, sys.argv[1])

@@ -1,4 +1,4 @@
-"""A written file as what runs a graph of AOTAutograd's: arguments, results in the layouts that are expected, inputs that it changes."""
+"""A written file in the place of a graph of AOTAutograd's: its arguments, the layouts of its results, and the inputs that it changes."""
 
 from __future__ import annotations
 

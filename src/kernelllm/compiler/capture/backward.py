@@ -1,4 +1,4 @@
-"""Forward and backward as a pair of graphs: gradients are traced together with the forward, and the joint graph is cut in two.
+"""Forward and backward graphs: gradients are traced together with the forward, and the joint graph is partitioned in two.
 
 The cut is torch's own (min-cut with recomputation, as AOTAutograd has it): what it keeps between the two is no more than eager keeps.
 """

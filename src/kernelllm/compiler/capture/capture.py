@@ -1,4 +1,4 @@
-"""Problem to ATen graph with symbolic sizes, on fake tensors: no GPU, no memory.
+"""The entry point of capture: a problem becomes an ATen graph with symbolic sizes, on fake tensors, with no GPU and no memory.
 
 Ways that are tried in turn: ``make_fx`` with symbols for the problem's sizes, ``torch.export`` with dynamic input
 shapes, ``make_fx`` at the problem's own sizes. The first that works is taken; :class:`Captured` says which.

@@ -1,4 +1,4 @@
-"""What capture yields: a graph, its inputs, and where each of its sizes can be read when the module runs."""
+"""The result of capture: a graph, its inputs, and where each of its sizes can be read when the module runs."""
 
 from __future__ import annotations
 

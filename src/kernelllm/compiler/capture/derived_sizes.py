@@ -1,4 +1,4 @@
-"""Names for computed sizes: the height after a strided convolution gets a symbol of its own.
+"""Symbols for computed sizes: the height after a strided convolution, for example, gets a symbol of its own.
 
 Without this, sizes deep in a network are towers of floor divisions that make every later step slow and every index
 expression unreadable. The same expression always gets the same symbol, within one ``ShapeEnv``.

@@ -1,4 +1,4 @@
-"""Arguments of a constructor or a forward without symbols, as a written file can compare them."""
+"""Arguments of a constructor or a forward as plain values, which a written file can compare with those of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The problem's module and its inputs on fake tensors: what every way of tracing starts from."""
+"""The problem's module and its inputs on fake tensors: the start of every way of tracing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from kernelllm.compiler.capture import free_dimensions, intercept, known_numbers, numbers_read, results, symbols
+from kernelllm.compiler.capture import free_dimensions, intercept, results, symbols
+from kernelllm.compiler.capture.data_dependent import constructor_numbers
+from kernelllm.compiler.capture.decompositions import constant_vectors
 from kernelllm.compiler.capture.derived_sizes import views_as_asked
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.core.errors import ProblemError
@@ -47,9 +49,9 @@ class FakeModule:
     modes: dict[str, bool] = field(default_factory=dict)
     """Filled while the forward is traced: see :mod:`kernelllm.compiler.capture.modes`."""
     ways: int = 1
-    """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.branches`."""
+    """How many ways the forward may go by the values of tensors: see :mod:`kernelllm.compiler.capture.data_dependent.branches`."""
     asked: set[str] = field(default_factory=set)
-    """What the forward asks for and is taken to find: see :mod:`kernelllm.compiler.capture.presence`."""
+    """What the forward asks for and is taken to find: see :mod:`kernelllm.compiler.capture.data_dependent.membership_tests`."""
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
@@ -81,7 +83,7 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
         namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
         own = {}
     table, found = {**table, **own}, {**found, **{key: size.node.hint for key, size in own.items()}}
-    numbers_read.make_known(problem, model, (args, kwargs), table)
+    constructor_numbers.make_known(problem, model, (args, kwargs), table)
     env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read, of masks that made the inputs
     built = FakeModule(problem, env, mode, namespace, table, model, inputs, found, factors or {})
     results.note_names(model)
@@ -110,7 +112,7 @@ def _built_for_real(problem: Problem, mode: FakeTensorMode) -> tuple[dict[str, A
 
     def fake(value: Any) -> Any:
         made = mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
-        return known_numbers.known(made, value.clone) if isinstance(value, torch.Tensor) and value.numel() == 1 else made
+        return constant_vectors.known(made, value.clone) if isinstance(value, torch.Tensor) and value.numel() == 1 else made
 
     for module in model.modules():
         for members in (module._parameters, module._buffers, vars(module)):

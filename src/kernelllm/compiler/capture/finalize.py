@@ -1,4 +1,4 @@
-"""From a traced graph to a Captured: arguments named, unused ones dropped, sizes located, result described."""
+"""A traced graph becomes a Captured: arguments are named, unused ones dropped, sizes located, the result described."""
 
 from __future__ import annotations
 
@@ -12,21 +12,14 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import (
-    branches,
-    complex_pairs,
-    constants,
-    derived_sizes,
-    grouped_parts,
-    passes,
-    rejoined,
-    results,
-    size_conditions,
-)
+from kernelllm.compiler.capture import derived_sizes, passes, results, size_conditions
 from kernelllm.compiler.capture.captured import Captured, GraphInput, Size, free_symbols
+from kernelllm.compiler.capture.data_dependent import branches
+from kernelllm.compiler.capture.decompositions import complex_pairs
 from kernelllm.compiler.capture.described_arguments import arguments_described, described
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.graph_editor import STATE
+from kernelllm.compiler.capture.rewrites import constant_folding, grouped_products, merged_slices
 from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
 from kernelllm.compiler.options import Options
@@ -72,11 +65,11 @@ def to_captured(
     graph = without_complex(graph, built, options)
     given = {s for leaf in leaves for s in free_symbols(leaf.value)}
     if not options.short:
-        rejoined.rejoin(graph, options)
-    grouped_parts.join(graph, options)
+        merged_slices.rejoin(graph, options)
+    grouped_products.join(graph, options)
     unknown = _unknown_sizes(graph, built, options, given)
     leaf_of = _named_arguments(graph, leaves)
-    constants.fold(graph)
+    constant_folding.fold(graph)
     autocasts = any(map(_autocast, graph.graph.nodes))
     passes.run(graph, options)
     _restore_hints(built)

@@ -1,4 +1,4 @@
-"""Dimensions of inputs from which the problem's size cannot be told get symbols of their own.
+"""Input dimensions from which no size constant can be solved get symbols of their own.
 
 A loop's step is given what the forward made before: a convolution's output has ``(n - 1) // 8 + 1`` columns, and n is nowhere else.
 """

@@ -20,9 +20,11 @@ from torch.utils._sympy.functions import Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import branches, derived_sizes, intercept, known_numbers, modes, presence, symbols
+from kernelllm.compiler.capture import derived_sizes, intercept, modes, symbols
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.capture.data_dependent import branches, membership_tests
+from kernelllm.compiler.capture.decompositions import constant_vectors
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe, loose_tensors, root_of
 from kernelllm.compiler.capture.finalize import to_captured
 from kernelllm.compiler.capture.results import RETURNED
@@ -89,7 +91,7 @@ def leaves_of(
             fixed = _fixed_number(model, leaf)
             leaf.value = _fake(leaf.value.detach(), mode)
             if fixed is not None:
-                known_numbers.known(leaf.value, lambda fixed=fixed: fixed)  # type: ignore[misc]
+                constant_vectors.known(leaf.value, lambda fixed=fixed: fixed)  # type: ignore[misc]
     return chosen, run
 
 
@@ -211,7 +213,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         cause = error.cause if isinstance(error, Untraceable) else describe(error, built.problem)
         raise Untraceable(cause, way=f"tracing the forward ({way})") from error
-    if built.asked and not presence.looked_up(graph.graph, built.asked):
+    if built.asked and not membership_tests.looked_up(graph.graph, built.asked):
         raise Untraceable("the values of tensors decide what it does")
     if built.numbers and _widens(graph, leaves, built.numbers):
         built.numbers.clear()

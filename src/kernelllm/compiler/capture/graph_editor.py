@@ -1,4 +1,4 @@
-"""Work on a captured graph: operators are inserted, and groups of nodes found that compute one thing."""
+"""Tools to edit a captured graph: insert operators, and find groups of nodes that together compute one result."""
 
 from __future__ import annotations
 

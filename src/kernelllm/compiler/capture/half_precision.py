@@ -1,4 +1,4 @@
-"""Whether a float32 module computes the same in half precision, so that one file may serve both.
+"""Whether a float32 module does the same computation in half precision, so that one file may serve both dtypes.
 
 The forward runs on fake tensors in each type: the operators must be the same, conversions aside, and so must all their numbers.
 """

@@ -19,20 +19,19 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import (
-    branches,
+from kernelllm.compiler.capture import symbols
+from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
+from kernelllm.compiler.capture.decompositions import (
+    composite_functions,
     interpolation,
     linear_algebra,
     plain_rules,
-    row_questions,
     selection_rules,
     special_functions,
-    symbols,
-    taken_apart,
 )
-from kernelllm.compiler.capture.expert_rules import rules as expert_rules
-from kernelllm.compiler.capture.known_numbers import FUNCTIONS as WINDOWS
-from kernelllm.compiler.capture.known_numbers import spaced
+from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
+from kernelllm.compiler.capture.decompositions.constant_vectors import spaced
+from kernelllm.compiler.capture.decompositions.expert_rules import rules as expert_rules
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options
@@ -54,7 +53,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     # Inductor's own rule keeps the grid's side by itself where the graph is on a CPU: a GPU reads it again for each channel, in one kernel
     table |= torch._decomp.get_decompositions([aten.grid_sampler_2d])
-    own = {**taken_apart.OPERATORS, **special_functions.rules(),
+    own = {**composite_functions.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
     own |= expert_rules(options or Options()) | ({} if options and options.extern == "allow" else linear_algebra.rules())
@@ -86,11 +85,11 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        *((F, name, rule) for name, rule in taken_apart.NN_FUNCTIONS.items()),
-        (torch.Tensor, "cumprod", taken_apart.cumprod), (torch.Tensor, "quantile", taken_apart.quantile),
-        (torch.Tensor, "nanquantile", taken_apart.nanquantile), (F, "ctc_loss", _ctc_loss),
-        (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_questions.split),
-        *((torch, name, rule) for name, rule in {**taken_apart.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
+        *((F, name, rule) for name, rule in composite_functions.NN_FUNCTIONS.items()),
+        (torch.Tensor, "cumprod", composite_functions.cumprod), (torch.Tensor, "quantile", composite_functions.quantile),
+        (torch.Tensor, "nanquantile", composite_functions.nanquantile), (F, "ctc_loss", _ctc_loss),
+        (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
+        *((torch, name, rule) for name, rule in {**composite_functions.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
@@ -100,7 +99,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         patch(stack, torch._decomp.decompositions, "_upsample_linear", interpolation.rule())
         patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
-        patch(stack, FunctionalTensor, "fill_diagonal_", _either(taken_apart.fill_diagonal, context, torch.Tensor.fill_diagonal_))
+        patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
         yield
@@ -387,7 +386,7 @@ def real_factories() -> Iterator[None]:
         patch(stack, torch, "allclose", branches.all_close)
         for kind in (torch.Tensor, FunctionalTensor):
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
-        row_questions.answer(stack)
+        row_count_tests.answer(stack)
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
         for owner in (torch, torch._VF):
             for name, rule in _CELLS.items():

@@ -1,4 +1,4 @@
-"""What a captured graph leaves to torch, and where that is too much."""
+"""Which operators of a captured graph stay with torch, and a refusal where those are too many."""
 
 from __future__ import annotations
 

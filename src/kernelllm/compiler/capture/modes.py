@@ -1,4 +1,4 @@
-"""Which modules a forward asks for their mode, training or evaluation: its graph holds in that mode alone."""
+"""Which modules read their mode (training or evaluation) in the forward: the graph holds in that mode alone."""
 
 from __future__ import annotations
 

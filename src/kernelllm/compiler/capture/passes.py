@@ -1,4 +1,4 @@
-"""Passes over the captured ATen graph: heavy operators become template operators (:mod:`kernelllm.compiler.template_ops`)."""
+"""The order of all rewrites of the captured graph; heavy operators become template operators (:mod:`kernelllm.compiler.template_ops`)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler import template_ops
-from kernelllm.compiler.capture import (
-    convolution_windows,
-    equal_steps,
+from kernelllm.compiler.capture import convolution_windows, left_to_torch
+from kernelllm.compiler.capture.convolution_gradients import replace_gradients
+from kernelllm.compiler.capture.decompositions import plain_rules
+from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
+from kernelllm.compiler.capture.rewrites import (
+    batched_steps,
     faster_convolutions,
     faster_templates,
     fusions,
     joined_convolutions,
-    left_to_torch,
+    max_without_index,
     mish,
     one_hot,
     packed_weights,
-    plain_rules,
     quantized_weights,
     staged_reductions,
-    unstacked,
-    values_alone,
+    unstacked_reductions,
 )
-from kernelllm.compiler.capture.convolution_gradients import replace_gradients
-from kernelllm.compiler.capture.depthwise import sum_over_window
-from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
-from kernelllm.compiler.capture.pool_rules import avg_pool, low_memory_pools, max_pool
-from kernelllm.compiler.capture.thin_products import as_sum, of_few_terms
+from kernelllm.compiler.capture.rewrites.depthwise import sum_over_window
+from kernelllm.compiler.capture.rewrites.memory_bound_products import as_sum, of_few_terms
+from kernelllm.compiler.capture.rewrites.pool_rules import avg_pool, low_memory_pools, max_pool
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -49,12 +48,12 @@ def run(graph: GraphModule, options: Options) -> None:
     convolution_windows.write_out(graph, options)
     drop_copies(graph)
     one_hot.rewrite(graph, options)
-    unstacked.rewrite(graph, options)
+    unstacked_reductions.rewrite(graph, options)
     if not options.backward:
-        values_alone.rewrite(graph, options)
+        max_without_index.rewrite(graph, options)
         mish.rewrite(graph, options)
     if not options.short:
-        equal_steps.join(graph, options)
+        batched_steps.join(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()

@@ -1,4 +1,4 @@
-"""What a forward returns: the containers of its results, and the code that builds them again in a file."""
+"""The result of a forward: its containers (tuples, dictionaries, dataclasses), and code that builds them again in a file."""
 
 from __future__ import annotations
 

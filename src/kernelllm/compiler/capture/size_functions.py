@@ -1,4 +1,4 @@
-"""Python's own functions of numbers, where the numbers are sizes that vary: ``int``, ``float``, ``max``, ``math.ceil`` and friends."""
+"""Python's functions of numbers on symbolic sizes: ``int``, ``float``, ``max``, ``math.ceil`` and others."""
 
 from __future__ import annotations
 

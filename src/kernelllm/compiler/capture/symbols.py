@@ -1,4 +1,4 @@
-"""The problem run with symbols in place of its size constants.
+"""The problem is run with symbols in place of its size constants.
 
 Every integer literal that a module-level name of the problem is set to becomes a backed symbol of one ``ShapeEnv``.
 The module is then built, and its inputs are drawn, on fake tensors: shapes of parameters, buffers and inputs, and

@@ -1,4 +1,4 @@
-"""Results that functions keep (``functools.lru_cache``), as masks and position embeddings are kept.
+"""Caches of tensors in functions (``functools.lru_cache``), as for masks and position embeddings, are cleared around a trace.
 
 Traced code must not find tensors of a real run there, and nobody may find its fake ones afterwards.
 """

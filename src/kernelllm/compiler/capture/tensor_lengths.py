@@ -1,4 +1,4 @@
-"""``len(tensor)`` in traced code: Python wants a plain number, which would pin the size to that of the problem."""
+"""``len(tensor)`` in traced code stays symbolic: Python wants a plain number, which would fix the size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracing with ``torch.export``: the second way, for modules that ``make_fx`` cannot follow with symbols everywhere.
+"""Tracing with ``torch.export``: the fallback for modules that ``make_fx`` cannot trace with symbols everywhere.
 
 Parameters keep the problem's own sizes; the inputs' dimensions become symbols where export finds that they may.
 """

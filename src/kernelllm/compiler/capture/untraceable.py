@@ -1,4 +1,4 @@
-"""What a way of tracing raises where it does not fit."""
+"""Errors that a way of tracing raises where it does not fit the module."""
 
 
 class Untraceable(Exception):

@@ -1,4 +1,4 @@
-"""Which tensors of a graph have the type of the inputs, so that one file serves float32 and half precision.
+"""Which tensors of a graph follow the dtype of the inputs, so that one file serves float32 and half precision.
 
 Kernels compute in float32 whatever they load. Buffers that a template, torch or the caller sees have the type of the inputs; so do those
 of elementwise kernels. Statistics and sums that kernels alone read stay float32.

@@ -1,4 +1,4 @@
-"""Everything put together: one problem's lowered graph to the text of its file."""
+"""The entry point: the lowered graph of a problem becomes the text of its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of copied functions: comments, which a syntax tree loses, are kept with their statements; docstrings lose what is no more."""
+"""Comments of copied functions are kept with their statements (a syntax tree loses them); docstrings lose parts that no longer apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas of sizes in a kernel that its caller computes: a chunk's length, an element count, a share of a size."""
+"""Size formulas inside a kernel (a chunk's length, an element count) are computed by the caller and passed in."""
 
 from __future__ import annotations
 

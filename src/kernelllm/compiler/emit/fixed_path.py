@@ -1,4 +1,4 @@
-"""The path of a file for the problem's own sizes: a second method, and the test that leads to it."""
+"""The fast path of a file for the problem's own sizes: a second method, and the test that selects it."""
 
 from __future__ import annotations
 

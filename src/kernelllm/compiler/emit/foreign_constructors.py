@@ -1,4 +1,4 @@
-"""Constructors that use other libraries than torch. Statements that the file does not need are left out.
+"""Constructors that use other libraries than torch: statements that the file does not need are dropped.
 
 A written file imports torch and triton only. ``self.split = Rearrange(...)`` holds no parameters and served the old forward alone,
 so it goes; ``np.sqrt(width)`` is ``math.sqrt(width)``. A constructor that needs more is replaced (:mod:`state_holders`).

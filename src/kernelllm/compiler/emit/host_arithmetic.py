@@ -1,4 +1,4 @@
-"""Triton's helpers for whole numbers as plain arithmetic where the host calls them: one call of theirs takes longer than a kept launch."""
+"""Integer helpers of Triton become plain arithmetic on the host, where a call of theirs costs more than a cached launch."""
 
 from __future__ import annotations
 

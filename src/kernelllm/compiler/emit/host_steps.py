@@ -1,4 +1,4 @@
-"""The steps of Inductor's wrapper, with what is known of their tensors."""
+"""The steps of Inductor's wrapper (allocate, launch, call, free), with shape, strides and dtype of their tensors."""
 
 from __future__ import annotations
 

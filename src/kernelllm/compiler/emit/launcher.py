@@ -1,4 +1,4 @@
-"""A launch that costs the host little: what Triton finds out about a launch's arguments is kept for the next one like it."""
+"""A cheaper launch: what Triton works out about a launch's arguments is cached for the next launch like it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of forward, which gives the other graphs of a file their surroundings."""
+"""The graph of forward; it also provides what the other graphs of a file share: inputs, the constructor, guards."""
 
 from __future__ import annotations
 

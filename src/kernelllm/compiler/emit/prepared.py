@@ -1,4 +1,4 @@
-"""What a path computes from parameters alone, such as weights in the layout of a library: made once, and again where one has changed."""
+"""Tensors that a path computes from parameters alone, such as repacked weights: computed once, and again after a parameter changes."""
 
 from __future__ import annotations
 

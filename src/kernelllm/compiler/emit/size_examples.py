@@ -1,4 +1,4 @@
-"""Which conditions on sizes say something that the others do not, as far as examples tell."""
+"""Which conditions on sizes are independent of the others, tested on examples."""
 
 from __future__ import annotations
 

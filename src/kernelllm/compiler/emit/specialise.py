@@ -1,4 +1,4 @@
-"""Templates cut down to what one file uses: arguments that are constant put in, branches that are never taken and what serves them gone."""
+"""Templates are specialised for one file: constant arguments are substituted, and dead branches are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ModelNew that is made from names and shapes, where the reference's constructor cannot be kept.
+"""A ModelNew that is built from names and shapes of parameters, where the reference's constructor cannot be kept.
 
 A written file imports torch and triton only, and the constructor of a package's module needs the package. Parameters and buffers
 then sit in nested holders under their original names, so that state dicts fit. Arguments of the constructor are fixed.

@@ -1,4 +1,4 @@
-"""Layers, parameters and buffers below layers, as a file's text spells them.
+"""Paths of layers, parameters and buffers (``self.blocks[0].norm.weight``), as a file's text spells them.
 
 They are looked up in little time: a network has many, and its kernels wait for none.
 """

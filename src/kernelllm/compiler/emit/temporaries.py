@@ -1,4 +1,4 @@
-"""Values of a copied function that are read once, in the place where they are read."""
+"""Values of a copied function that are read once move to the place where they are read."""
 
 from __future__ import annotations
 

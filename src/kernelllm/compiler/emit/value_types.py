@@ -1,4 +1,4 @@
-"""What can be told of a kernel's values without running it: element type and which block axes a value spans."""
+"""Static types of a kernel's values: element type, and which block axes a value spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of memory in which torch's attention is given its query, which its result comes in too, and its key."""
+"""The memory order of query, key and result of torch's attention."""
 
 from __future__ import annotations
 

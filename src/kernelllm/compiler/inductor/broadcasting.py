@@ -1,4 +1,4 @@
-"""Dimensions that are one element long by computation: ``reshape(b, h, n, c, -1)`` may end in ``SEQ // (CHUNK * (SEQ // CHUNK))``.
+"""Dimensions whose computed size is 1: ``reshape(b, h, n, c, -1)`` may end in ``SEQ // (CHUNK * (SEQ // CHUNK))``.
 
 Broadcasting asks whether that is 1, and the file checks that it is. Inductor then reads such a dimension as if it were as long as the
 result where it does not spell 1.

@@ -1,4 +1,4 @@
-"""Channels last where Inductor does not ask for them: for our own operators of convolutions, and for convolutions over three dimensions."""
+"""Channels-last layouts where Inductor does not choose them: for convolution templates, and for 3-D convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A described CUDA device: the table of GPUs answers what Inductor asks of a GPU.
+"""A CUDA device that need not exist: the table of GPUs answers what Inductor asks of a device.
 
 Used with and without a GPU in the machine, so that the same problem gives the same code everywhere and the real
 device is never touched.

@@ -1,4 +1,4 @@
-"""Block sizes that Inductor itself would try for a kernel: what the decorator that it wrote above the kernel answers."""
+"""The block sizes that Inductor would try for a kernel, read from the decorator above it."""
 
 from __future__ import annotations
 

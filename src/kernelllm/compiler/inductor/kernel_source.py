@@ -1,4 +1,4 @@
-"""One Triton kernel as Inductor wrote it: its function, and what Inductor notes about it."""
+"""One Triton kernel as Inductor wrote it: its function, and Inductor's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ATen graph to Inductor's kernels and host steps for CUDA, with no GPU."""
+"""The entry point of lowering: an ATen graph becomes Inductor's kernels and host steps for CUDA, with no GPU."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.torch_version import TorchVersion
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import constants, depthwise, derived_sizes, faster_templates, size_conditions
+from kernelllm.compiler.capture import derived_sizes, size_conditions
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.patching import patch
+from kernelllm.compiler.capture.rewrites import constant_folding, depthwise, faster_templates
 from kernelllm.compiler.inductor import (
     broadcasting,
     channels_last,
+    fourier_strides,
     in_place,
     read_by_products,
     regions,
     row_reductions,
-    searches,
+    searchsorted_views,
     size_extremes,
     slow_functions,
     sorts,
     split_reductions,
     tilings,
-    transforms,
     wrapper_lines,
 )
 from kernelllm.compiler.inductor.attention_layout import in_order
@@ -233,8 +234,10 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
-        for replace in (size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed,
-                        tilings.remember, sorts.by_torch, searches.where_they_begin, transforms.without_permuting):  # fmt: skip
+        for replace in (
+            size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
+            sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting,
+        ):  # fmt: skip
             replace(stack)
         channels_last.wanted(stack, options)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
@@ -317,7 +320,7 @@ def _vectors_on_cuda(base: type) -> Any:
             from torch._inductor import lowering
 
             value = getattr(self.module, target, None)
-            if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) <= constants.AT_ONCE:
+            if isinstance(value, torch.Tensor) and value.dim() == 1 and len(value) <= constant_folding.AT_ONCE:
                 return lowering.tensor(value.tolist(), dtype=value.dtype, device=_CUDA)
             return super().get_attr(target, args, kwargs)
 

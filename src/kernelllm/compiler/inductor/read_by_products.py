@@ -1,4 +1,4 @@
-"""Results that a product reads are in memory. Kernels that read them too, but are lowered before the product, read them there as well.
+"""Results that a matrix product reads are stored once, and kernels lowered before the product read them too instead of recomputing.
 
 Inductor lowers nodes in order, and gives a reader ahead of the product the arithmetic instead. In an iteration such as Muon's,
 ``x = a * x + f(x @ x.mT) @ x``, each round then repeats that of all rounds before, from the tensors of each.

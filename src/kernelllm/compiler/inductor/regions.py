@@ -1,4 +1,4 @@
-"""Deep networks in regions: what lies between heavy operators is lowered once for all places where it repeats.
+"""Deep networks are cut into regions at heavy operators, and regions that repeat are lowered once.
 
 Heavy operators (the template operators) store their results, so nothing is fused across them. A long graph is therefore cut there
 into regions, and Inductor lowers each by itself. A region that equals an earlier one, but for the names of its tensors and sizes,

@@ -1,4 +1,4 @@
-"""The smaller and the larger of two sizes as expressions. Inductor takes the one of the problem's own sizes, and guards that."""
+"""``min`` and ``max`` of two symbolic sizes stay expressions; Inductor would take the one at the problem's own sizes, with a guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of slow functions are stored where many elements read each of them; Inductor would compute them once for every reader.
+"""Results of slow functions (cosines, powers) are stored where many elements read them; Inductor would recompute them for each reader.
 
 On an H100 the rotation of 64 heads by angles took 0.350 ms with cosines and sines in its kernel, and 0.136 with a table of them; a
 product with powers of one number a channel 0.232 and 0.147. Exponentials, logarithms, sigmoids and error functions hide behind memory.

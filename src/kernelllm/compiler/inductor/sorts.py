@@ -1,4 +1,4 @@
-"""Sorting is torch's. Inductor would first ask how long what is sorted is, and a file would be for no more than 32,767 of them."""
+"""Sorts are left to torch: Inductor's own would limit a file to 32,767 elements."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.capture.staged_reductions import LONG
+from kernelllm.compiler.capture.rewrites.staged_reductions import LONG
 from kernelllm.compiler.inductor.row_reductions import few_across
 
 SMALLEST = 64

@@ -1,4 +1,4 @@
-"""The wrappers of a graph's regions, put together as the wrapper of the whole graph."""
+"""The wrappers of a graph's regions are stitched into the wrapper of the whole graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a reduction reads memory: what Inductor's hint leaves open is told from the addresses of a few elements."""
+"""The strides at which a reduction reads memory, from the addresses of a few elements, where Inductor's hints leave it open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a kernel's ranges fit a tiling is worked out once: Inductor asks again for every pair of kernels that it may join."""
+"""A cache of whether a kernel's ranges fit a tiling: Inductor asks again for every pair of kernels that it may fuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step of a loop does to a matrix that it carries, where that is affine: ``S = gate * S + k.mT @ (v + w @ S)``.
+"""Recognises a loop's step that is affine in a carried matrix: ``S = gate * S + k.mT @ (v + w @ S)``.
 
 So are linear attention over chunks (without ``w``) and delta rules. All but S is found as text, which nothing in the loop changes.
 """

@@ -1,4 +1,4 @@
-"""What a forward computes before and after its loop becomes methods of its own, ``begin`` and ``finish``, which can be compiled too.
+"""The code of a forward before and after its loop becomes methods, ``begin`` and ``finish``, which can be compiled too.
 
 Sizes, lists and moves stay in the forward. Values that a loop gathers are joined before ``finish``.
 """

@@ -1,4 +1,4 @@
-"""The body of a loop as a function. What it reads becomes its inputs; what is read of it later becomes its results."""
+"""The body of a loop is outlined as a function: what it reads becomes its inputs, and what is read later becomes its results."""
 
 from __future__ import annotations
 

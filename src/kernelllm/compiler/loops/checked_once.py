@@ -1,4 +1,4 @@
-"""A step that is called again and again checks what it is given in its first call alone: later steps are given the like."""
+"""Checks of a step's arguments run in the first call only; later steps get arguments of the same kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops over chunks that carry a matrix: first the matrices between all chunks, by one kernel, then what each chunk gives, all at once.
+"""Loops over chunks that carry a matrix: one kernel computes the matrices between all chunks, then all chunks are computed at once.
 
     for i in range(chunks):                                     states = matrix_states(S, gate, k, v, w)
         out[i] = q[i] @ S + a[i] @ (v[i] - w[i] @ S)      ->    out = torch.vmap(step)(states[:-1], q, a, v, w)
@@ -21,7 +21,7 @@ from kernelllm.compiler.loops.before_after import names, stored
 from kernelllm.compiler.loops.body import OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import Stacks, Unfit, need
 from kernelllm.compiler.loops.loop_forms import with_one_form
-from kernelllm.compiler.loops.versions import with_versions
+from kernelllm.compiler.loops.renamed_variables import with_versions
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 

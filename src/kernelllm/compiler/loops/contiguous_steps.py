@@ -1,4 +1,4 @@
-"""What a loop's steps take slices of is laid out once with the steps in front, and taken apart there.
+"""Tensors that a loop slices at its index are laid out once with the loop's dimension first, and unbound there.
 
 A slice ``x[:, t]`` would be copied in every step, and each index costs the host as much as half a launch.
 """

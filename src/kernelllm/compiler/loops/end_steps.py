@@ -1,4 +1,4 @@
-"""What is other in a loop's first or last step is chosen in every step; what begins as a number is a tensor from the start.
+"""Special cases of a loop's first or last step become a choice in every step; a carried number becomes a tensor from the start.
 
 ``nxt = boot if t == n - 1 else values[t + 1]``, ``if t > 0: h = h + x[t - 1]``, ``advantage = 0``.
 """

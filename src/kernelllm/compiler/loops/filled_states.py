@@ -1,6 +1,6 @@
-"""A tensor that a loop fills and of which each step reads what the step before wrote: ``out[:, t] = a * out[:, t - 1] + x[:, t]``.
+"""Loops that fill a tensor and read what the step before wrote: ``out[:, t] = a * out[:, t - 1] + x[:, t]``.
 
-What was written last gets a name of its own, and the steps a list, which is stacked behind the loop.
+The slice that was written last gets a name of its own. All slices go into a list, which is stacked behind the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A step in which each number of a state is made of all numbers of its group has a program for a group: then the loop can go inside.
+"""Steps in which each element of a state depends on its whole group (CRF, Viterbi, HMM) get one program for each group.
 
 That is the recursion of a conditional random field, of Viterbi's algorithm and of hidden Markov models: ``score[j]`` follows from
 ``score[i] + transitions[i, j]`` over all i. A kernel over rows j reads its group's state along its columns. With all rows of a group in

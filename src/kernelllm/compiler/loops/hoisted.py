@@ -1,4 +1,4 @@
-"""Products of what a loop reads at its steps are computed for all steps at once, ahead of the loop: ``self.gates(x[:, t])``.
+"""Hoisting: products of what a loop reads at its steps are computed for all steps at once, ahead of the loop: ``self.gates(x[:, t])``.
 
 Cells of torch become what they compute, so that one of their two products is such a one.
 """

@@ -1,4 +1,4 @@
-"""A loop in a function, a method or a layer that the forward calls becomes a loop of the forward itself, where it can be told apart.
+"""Inlining: a loop in a function, method or layer that the forward calls becomes a loop of the forward itself.
 
     def scan(x, decay): ...for t in range(x.shape[1]): ...; return torch.stack(ys, 1)        the body, with names of its own
     def forward(self, x): return self.out(scan(x, self.decay))                         ->    return self.out(torch.stack(scan_ys, 1))

@@ -1,4 +1,4 @@
-"""Two kernels of a step become one: what the first computes for a row, such as a normaliser, the second computes for each of its rows.
+"""Fuses two kernels of a step: what the first computes for a row (a normaliser, say) the second computes for each of its own rows.
 
 Each row of the first belongs to several neighbouring rows of the second, as a vector beside a matrix does. Then the step is one kernel,
 and the loop can go inside of it.

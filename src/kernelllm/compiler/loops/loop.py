@@ -1,4 +1,4 @@
-"""A loop over a tensor's dimension stays a loop: its step is compiled on its own, and the forward calls it again and again.
+"""The analysis of a loop over a tensor's dimension that stays a loop: its step is compiled on its own, and the forward calls it.
 
 Tracing unrolls such a loop, so that the graph grows with the dimension and holds for this length alone. Where the loop is simple
 enough, its body becomes the forward of a problem of its own. Its inputs are what the step reads, its outputs what others read of it
@@ -43,9 +43,9 @@ from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
 from kernelllm.compiler.loops.merged_files import ensured, merged, renamed
 from kernelllm.compiler.loops.module_numbers import with_numbers_written_out
+from kernelllm.compiler.loops.renamed_variables import with_versions
 from kernelllm.compiler.loops.rows_inside import ROWS, with_rows_inside
 from kernelllm.compiler.loops.unrolled_layers import layers_of
-from kernelllm.compiler.loops.versions import with_versions
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem

@@ -1,4 +1,4 @@
-"""The file for a problem with a loop: one step is compiled, what stands around the loop too, and the loop goes into the step's kernel."""
+"""The file of a problem with a loop: the step and the code around the loop are compiled, and the loop moves into the step's kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops over a dimension in one form: a counter over ``range``, and results that are appended to a list and stacked behind the loop.
+"""Normal form of loops: a counter over ``range``, and results that are appended to a list and stacked behind the loop.
 
 Modules write them in others as well: over ``x.unbind(1)``, ``zip`` or ``enumerate`` of such, and into slices of a tensor that is filled.
 """

@@ -1,4 +1,4 @@
-"""Files for the parts of a loop become one: the step's, with what is computed before and behind the loop as methods of its class."""
+"""The files of a loop's parts are merged into one: the code before and behind the loop becomes methods of the step's class."""
 
 from __future__ import annotations
 

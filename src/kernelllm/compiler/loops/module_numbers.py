@@ -1,4 +1,4 @@
-"""Numbers of the module that a forward gives names to are written out in its loop: ``heads, dim = self.heads, self.dim``.
+"""Local names of the module's numbers are replaced in a loop: ``heads, dim = self.heads, self.dim``.
 
 A step is a function of tensors. A number among its inputs would not be one.
 """

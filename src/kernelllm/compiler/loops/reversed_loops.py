@@ -1,4 +1,4 @@
-"""Loops from the last step to the first become loops from the first to the last, over tensors that are turned around before and behind.
+"""Loops from the last step to the first are turned around: forward loops over flipped tensors.
 
 ``for t in reversed(range(n))``, ``range(n - 1, -1, -1)`` and ``zip(reversed(x.unbind(0)), ...)``: returns and advantages are computed so.
 Lists that grow at their front, or are reversed behind the loop, are stacked as they come and turned around then.

@@ -1,4 +1,4 @@
-"""A forward with one loop behind the other: all behind the first is the forward of a problem of its own, which has the others."""
+"""A forward with several loops in a row: the code behind the first loop becomes the forward of a problem of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop's step as fission sees it: products with matrices of the module, slices at the counter, and names that are set once."""
+"""The parts of a loop's step that fission works on: products with the module's matrices, slices at the counter, names set once."""
 
 from __future__ import annotations
 

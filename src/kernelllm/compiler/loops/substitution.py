@@ -1,4 +1,4 @@
-"""A loop that puts a matrix's rows into each other one by one becomes one triangular system: forward substitution, as in delta rules.
+"""Forward substitution: a loop that combines a matrix's rows one by one, as in delta rules, becomes one triangular solve.
 
     for i in range(1, n):
         a[..., i, :i] = a[..., i, :i] + (a[..., i, :i, None] * a[..., :i, :i]).sum(-2)

@@ -1,4 +1,4 @@
-"""A tuple that goes from step to step, as a cell's two states do, becomes a name for each of its elements.
+"""A tuple that is carried from step to step, as a cell's two states, becomes one name for each of its elements.
 
     state = (h, c)                                     state_0, state_1 = h, c
     for t in ...:                                      for t in ...:

@@ -1,4 +1,4 @@
-"""A loop over layers that has a loop over a dimension in each becomes one layer behind the other, each with its loop.
+"""A loop over layers that each loop over a dimension is unrolled: one layer behind the other, each with its loop.
 
     for cell in self.cells:                                    h = zeros(...); ys = []
         h, ys = zeros(...), []                                 for t in range(n): h = self.cells[0](x[t], h); ys.append(h)

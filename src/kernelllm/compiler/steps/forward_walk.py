@@ -1,4 +1,4 @@
-"""A forward, gone through statement by statement: what is written in its place."""
+"""Goes through a forward statement by statement, and writes the file's line for each."""
 
 from __future__ import annotations
 

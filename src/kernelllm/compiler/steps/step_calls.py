@@ -1,4 +1,4 @@
-"""What becomes a call of a host function: products, windows, norms, reductions, scans, losses."""
+"""Calls that become calls of a host function: products, windows, norms, reductions, scans, losses."""
 
 from __future__ import annotations
 

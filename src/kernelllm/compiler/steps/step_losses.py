@@ -1,4 +1,4 @@
-"""Losses and likenesses of two or three tensors, made of steps and of reductions."""
+"""Losses and similarities of two or three tensors, made of elementwise steps and reductions."""
 
 from __future__ import annotations
 

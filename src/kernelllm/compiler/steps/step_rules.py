@@ -1,4 +1,4 @@
-"""What functions and layers of an element are as steps of a kernel."""
+"""Elementwise functions and layers as steps of a kernel: one rule for each."""
 
 from __future__ import annotations
 

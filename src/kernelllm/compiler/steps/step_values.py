@@ -1,4 +1,4 @@
-"""What a forward computes with, while it is gone through: values with a name in the file, and those that are still to be computed."""
+"""The values of a forward while it is gone through: those with a name in the file, and those that are still to be computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a kernel that does the steps of a value, one a line, and of the function that starts it."""
+"""The text of an elementwise kernel with one step a line, and of the function that launches it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from kernelllm.compiler.steps.step_values import StepValue, Unsupported
 _TENSORS: Final = ("x", "y", "z", "w", "p", "q", "u", "v")
 _NUMBERS: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "k", "l", "m", "n")
 _RESULTS: Final = ("t", "s", "r", "o", "t1", "t2", "t3", "t4")
-_PLACE: Final = re.compile(r"\{\d\}")
 
 
 class StepsKernel:

@@ -1,4 +1,4 @@
-"""A module's file, written step by step."""
+"""The entry point: writes a module's file step by step."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ import msgspec
 
 from kernelllm.backends.base import Backend, Mode
 from kernelllm.core import registry
-from kernelllm.core.collector import collect_seldom
 from kernelllm.core.errors import KernelLLMError
+from kernelllm.core.garbage_collection import collect_seldom
 from kernelllm.judge.isolation import folders, sandbox
 from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
 

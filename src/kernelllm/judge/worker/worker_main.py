@@ -22,8 +22,8 @@ import msgspec
 import torch
 
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
-from kernelllm.core.collector import collect_if_grown
 from kernelllm.core.errors import WorkerError
+from kernelllm.core.garbage_collection import collect_if_grown
 from kernelllm.judge.call_traces import CallTraces
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of

@@ -1,4 +1,4 @@
-"""Functions of an element, for kernels that do one step a line."""
+"""Elementwise functions in Triton, for kernels with one step a line."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""One host function for each layer and operator that is no function of an element."""
+"""Host functions of layers and operators that are not elementwise, one each."""
 
 import torch
 import triton

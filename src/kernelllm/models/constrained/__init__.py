@@ -1,0 +1,1 @@
+"""Constrained decoding: which tokens, lines and calls an answer of ``mini`` may go on with, so that it is Python and fits the prompt."""
