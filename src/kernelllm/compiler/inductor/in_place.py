@@ -61,7 +61,9 @@ def share_storages(graph: torch.fx.Graph) -> None:
 def _are_views(operator_: Any) -> bool:
     """Whether all results of an operator are views of its first argument, and none is written to."""
     schema = getattr(operator_, "_schema", None)
-    alias = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
+    if schema is None or not schema.arguments:
+        return False
+    alias = schema.arguments[0].alias_info
     return alias is not None and not alias.is_write and all(str(r.type).startswith("List[Tensor") for r in schema.returns)
 
 
