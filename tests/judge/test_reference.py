@@ -16,6 +16,7 @@ from kernelllm.judge.trials.input_distribution import HEAVY, vary
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.reference import prepare
 from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.rounding import OtherRounding
 from kernelllm.judge.trials.schedule import PlannedTrial
 from kernelllm.judge.trials.tf32_allowance import cut_to_tf32
 
@@ -230,3 +231,36 @@ def test_where_a_part_turns_over_under_another_rounding_a_candidate_may_too() ->
             assert not run.compared(other, rules).ok, inputs
             assert not run.compared(torch.zeros_like(turned), rules).ok
     assert excused
+
+
+INSIDE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        x = x.bfloat16() / (x.norm() + 1e-7)
+        for _ in range(4):
+            gram = x @ x.T
+            x = 3.4 * x + (-4.8 * gram + 2.0 * gram @ gram) @ x
+        return x
+def get_inputs():
+    return [torch.rand(24, 200)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_half_precision_inside_a_module_rounds_as_such_though_its_inputs_are_wide() -> None:
+    """Iterations that amplify what each step rounds: another rounding of all that is computed is as right as eager's."""
+    reference = prepare(Problem(name="p", source=INSIDE), SizeSet(label="original"), {}, "cpu", 0, True)
+    inputs = reference.inputs(0)
+    found = reference.run(inputs, 0)
+    with OtherRounding(torch.Generator().manual_seed(1234)), torch.no_grad():
+        rounded = reference.model(*inputs)
+    rules = Rules(scaled=True)
+    assert found.compared(rounded, rules).ok
+    assert not found.compared(rounded * 1.5, rules).ok
+    assert not found.compared(rounded.flip(0), rules).ok
+    x = inputs[0].bfloat16() / inputs[0].norm()
+    for _ in range(3):
+        x = 3.4 * x + (-4.8 * (x @ x.T) + 2.0 * (x @ x.T) @ (x @ x.T)) @ x
+    assert not found.compared(x, rules).ok, "an iteration is left out"

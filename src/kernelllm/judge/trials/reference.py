@@ -215,7 +215,7 @@ class Reference:
         value = outcome.expected.value
         outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
         outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
-        if any(t.dtype.itemsize == 2 for t in self._floating(private)):
+        if any(t.dtype.itemsize == 2 for t in self._floating([private, value])):
             outcome.more_roundings = lambda: self._under(OtherRounding, value, private, seed, before, numbers=_MORE_OF_HALF)
         else:
             outcome.more_roundings = outcome.decided_otherwise
