@@ -63,6 +63,32 @@ def test_a_transposed_one_is_what_torch_computes(
 
 
 @pytest.mark.parametrize(
+    ("window", "stride", "padding", "dilation", "outputs", "dtype", "replaced"),
+    [
+        ((3, 3), [1, 1], [1, 1], [1, 1], 3, torch.float32, True),
+        ((3, 2), [2, 1], [1, 0], [1, 2], 1, torch.bfloat16, True),
+        ((7,), [3], [2], [2], 1, torch.float16, True),
+        ((3, 3), [1, 1], [1, 1], [1, 1], 3, torch.float16, False),
+        ((3, 3), [1, 1], [1, 1], [1, 1], 4, torch.float32, False),
+        ((5, 5), [1, 1], [2, 2], [1, 1], 1, torch.float32, False),
+    ],
+)
+def test_one_to_few_channels_is_a_sum_over_all(
+    window: tuple[int, ...], stride: list[int], padding: list[int], dilation: list[int], outputs: int, dtype: torch.dtype, replaced: bool
+) -> None:
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(window), 1)
+
+    shapes = (2, 24, *(13 + n for n in range(len(window)))), (outputs, 24, *window), (outputs,)
+    given = [torch.randint(-2, 3, size).to(dtype) for size in shapes]
+    graph = make_fx(forward, tracing_mode="fake")(*given)
+    faster_convolutions.rewrite(graph, MIXED)
+    graph.recompile()
+    assert ("convolution" not in str(graph.graph)) == replaced
+    torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
     ("sizes", "stride", "groups", "other", "kept"),
     [
         ((8, 1, 3, 3), 1, 8, True, True),  # cuDNN has a fast kernel for it, channels last

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from kernelllm.compiler.capture.graph_editor import STORED
 from kernelllm.compiler.compiler_writer import compiled
-from kernelllm.compiler.inductor.slow_functions import STORED, mark
+from kernelllm.compiler.inductor.slow_functions import mark
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 

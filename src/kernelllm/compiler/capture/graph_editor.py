@@ -11,6 +11,8 @@ from torch.fx import GraphModule, Node
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
+STORED = "stored_by_kernelllm"
+"""The key in a node's ``meta`` that says that its result is stored, though a kernel that reads it could compute it."""
 HALF = (torch.float16, torch.bfloat16)
 CONVERT = torch.ops.prims.convert_element_type.default
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)

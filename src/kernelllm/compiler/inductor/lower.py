@@ -20,6 +20,7 @@ from torch.torch_version import TorchVersion
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import derived_sizes, size_conditions
 from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.capture.graph_editor import STORED
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.rewrites import constant_folding, depthwise, faster_templates
 from kernelllm.compiler.inductor import (
@@ -313,7 +314,7 @@ def _vectors_on_cuda(base: type) -> Any:
             write_time.check()
             in_order(node, self.env)
             result = super().run_node(node)
-            if slow_functions.STORED in node.meta:
+            if STORED in node.meta:
                 result.realize()
             return result
 

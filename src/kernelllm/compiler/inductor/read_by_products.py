@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Graph, Node
 
-from kernelllm.compiler.inductor.slow_functions import STORED, VIEWS
+from kernelllm.compiler.capture.graph_editor import STORED, VIEWS
 
 aten = torch.ops.aten
 _PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution}

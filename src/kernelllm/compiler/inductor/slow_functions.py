@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from kernelllm.compiler.capture.graph_editor import STORED
+
 aten, prims = torch.ops.aten, torch.ops.prims
-STORED = "stored_by_kernelllm"
-"""The key in a node's ``meta`` that says that its result is stored."""
 _SLOW = {aten.cos: 40, aten.sin: 40, aten.tan: 60, aten.atan2: 60, aten.pow: 70, aten.lgamma: 100, aten.digamma: 150}
 """About how many instructions each takes."""
 VIEWS = (aten.unsqueeze, aten.expand, aten.view, aten.reshape, aten.permute, aten.slice, aten.squeeze, aten.select, aten.transpose)

@@ -6,8 +6,8 @@ window, unless cuDNN has a fast kernel for it: over two dimensions, side by side
 over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Large grouped ones over one
 dimension are kernels of ours (0.6 TFLOP/s with cuDNN 9 on an H200, in half precision). Small grouped ones and those transposed by a stride
 stay as they are, and so do all others in their graph: tensors would be turned from one layout to the other and back.
-Transposed ones of each channel by itself are sums, too. A transposed convolution of stride 1 is one by the weights from end to start, for
-which cuDNN has faster kernels.
+Transposed ones of each channel by itself are sums, too, and so are those to one, two or three channels. A transposed convolution of
+stride 1 is one by the weights from end to start, for which cuDNN has faster kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
-from kernelllm.compiler.capture.rewrites.depthwise import all_alone, put_gradients, sum_over_spread, sum_over_window
+from kernelllm.compiler.capture.rewrites.depthwise import all_alone, put_gradients, sum_over_channels, sum_over_spread, sum_over_window
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -41,7 +41,7 @@ def rewrite(graph: GraphModule, options: Options) -> None:
         _put(node, Editor(graph, node, namespace, options), _turned_round)
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
     alone = all_alone(graph)
-    rules = functools.partial(_window, alone), sum_over_spread, _groups
+    rules = functools.partial(_window, alone), sum_over_spread, sum_over_channels, _groups
     kept = [node for node in found if not any(_put(node, Editor(graph, node, namespace, options), rule) for rule in rules)]
     one_layout = all(not node.args[6] and node.args[8] == 1 for node in kept if node.meta["val"].dim() == 3)
     for node in kept:
