@@ -17,7 +17,7 @@ from kernelllm.app.dynamo.graph_parts import apart
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
-from kernelllm.problems.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_problem import graph_problem
 
 aten = torch.ops.aten
 

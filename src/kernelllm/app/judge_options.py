@@ -1,4 +1,4 @@
-"""From options to the judge's settings, with everything that can be wrong found before any work starts."""
+"""The judge's settings from command-line options; every wrong option is found before any work starts."""
 
 from __future__ import annotations
 

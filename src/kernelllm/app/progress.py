@@ -1,4 +1,4 @@
-"""What a person sees while something runs, always on standard error: a live line on a terminal, plain lines elsewhere; a meter."""
+"""Progress on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wiring of benchmark runs: suite, model, judge, store and devices into a Bench; stored runs into report views."""
+"""Builds benchmark runs (suite, model, judge, store, devices), and turns stored runs into views for reports."""
 
 from __future__ import annotations
 

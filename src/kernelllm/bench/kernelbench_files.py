@@ -1,4 +1,4 @@
-"""KernelBench's own files, read and written, so that results can be compared tool against tool.
+"""Reads and writes KernelBench's result files, so that both tools can be compared.
 
 - generations: ``<run>/level_<L>_problem_<P>_sample_<S>_kernel.py``
 - results: ``<run>/eval_results.json``, ``{"<P>": [{sample_id, compiled, correctness, metadata, runtime, runtime_stats}]}``

@@ -1,4 +1,4 @@
-"""A suite through a model: every sample judged and stored as it comes; the same plan again goes on where it stopped.
+"""Runs a suite through a model: every sample is judged and stored as it comes, and the same plan resumes.
 
 A writer that computes (``in_pool``) works inside the pool's processes, a problem at a time. Any other writer works
 here, in threads, and only its candidates cross to the pool.

@@ -1,4 +1,4 @@
-"""A language model as a writer: problem and feedback to a prompt, answers to candidates."""
+"""The writer that asks a language model: problem and feedback become a prompt, answers become candidates."""
 
 from __future__ import annotations
 

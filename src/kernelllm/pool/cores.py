@@ -1,4 +1,4 @@
-"""Cores kept free for measuring: while one judge of a pool times a kernel, compiles of the others must not hold its launches back.
+"""CPU cores that are kept free for timing: compiles of other judges must not delay the launches of a kernel that is timed.
 
 Every pool of this machine finds the same cores, without asking the others: a rule says which, from the cores allowed and the GPU's number.
 """

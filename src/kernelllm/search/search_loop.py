@@ -1,4 +1,4 @@
-"""The loop: drafts are written in the background while earlier ones are judged here, each attempt kept at once."""
+"""The search loop: the next drafts are written in the background while earlier ones are judged; each attempt is kept at once."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.problems import attention_gradients
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs import attention_gradients
+from kernelllm.problems.graphs.graph_text import noted
 from kernelllm.problems.observed import hint
 
 _aten = torch.ops.aten
@@ -40,7 +40,7 @@ def partitioned(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.
 
 
 def _without_what_it_kept(graph: fx.Graph, node: Any) -> None:
-    """Attention's backward of one device becomes :mod:`kernelllm.problems.attention_gradients`, where that says the same."""
+    """Attention's backward of one device becomes :mod:`kernelllm.problems.graphs.attention_gradients`, where that says the same."""
     schema = node.target._schema.arguments
     given: dict[str, Any] = {a.name: a.default_value for a in schema if a.has_default_value()}
     given |= {a.name: v for a, v in zip(schema, node.args, strict=False)} | dict(node.kwargs)

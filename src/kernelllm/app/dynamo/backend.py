@@ -98,7 +98,7 @@ def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any],
 
     from kernelllm.app.dynamo.any_device import partitioned
     from kernelllm.app.dynamo.split_graph import runner
-    from kernelllm.problems.masked_attention import kept_whole
+    from kernelllm.problems.graphs.masked_attention import kept_whole
 
     def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
         return lambda made, inputs: runner(f"{kind} {number}", made, choice)

@@ -24,7 +24,7 @@ from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.file_cache import FileCache, code_digest, replace_file
 from kernelllm.core.types import DEFAULT_BACKEND
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs.graph_text import noted
 
 _T = TypeVar("_T")
 _CODE = ("backends", "compiler", "core", "judge", "problems", "app/dynamo")

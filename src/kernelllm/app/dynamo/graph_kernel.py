@@ -22,8 +22,8 @@ from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.app.dynamo.written_graph import Run, placeholders, written_run
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.types import OF_TORCH_COMPILE
-from kernelllm.problems.graph_problem import graph_problem
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_text import noted
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.choice import GraphChoice

@@ -15,7 +15,7 @@ from torch import fx
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
 from kernelllm.app.dynamo.graph_parts import free_nodes, with_writes_last, writes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
-from kernelllm.problems.graph_text import foreign, noted
+from kernelllm.problems.graphs.graph_text import foreign, noted
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.choice import GraphChoice

@@ -13,8 +13,8 @@ from torch import fx
 from kernelllm.app import in_process
 from kernelllm.app.dynamo import host_code
 from kernelllm.app.dynamo.graph_parts import GraphParts, views_of_written
-from kernelllm.problems.graph_problem import told_by_shapes
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs.graph_problem import told_by_shapes
+from kernelllm.problems.graphs.graph_text import noted
 from kernelllm.problems.observed import hint
 
 Run = Callable[[list[Any]], Sequence[Any]]

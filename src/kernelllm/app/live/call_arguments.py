@@ -1,4 +1,4 @@
-"""The arguments of a call: as a person hands them in, under forward's own names, and taken apart into tensors and plain values."""
+"""The arguments of a call: bound to forward's parameter names, and flattened into tensors and plain values."""
 
 from __future__ import annotations
 

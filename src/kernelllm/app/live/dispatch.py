@@ -1,4 +1,4 @@
-"""A module that runs verified kernels where they fit, and the original's forward everywhere else."""
+"""The module that ``optimize`` returns: verified kernels where a call fits them, and the original's forward everywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live module to an ATen graph with dynamic sizes where the module allows, by ``torch.export``."""
+"""A live module becomes an ATen graph by ``torch.export``, with dynamic sizes where the module allows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Problem
-from kernelllm.problems.graph_problem import graph_problem
-from kernelllm.problems.graph_text import LISTED, plain_text
+from kernelllm.problems.graphs.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_text import LISTED, plain_text
 
 _ALL = 2**63 - 1
 _MANY = 2000

@@ -1,4 +1,4 @@
-"""A written file at work in this process, with the parameters and buffers of a live module, and the calls that it serves."""
+"""A written file in use in this process, with the parameters and buffers of a live module: which calls it serves, and running them."""
 
 from __future__ import annotations
 

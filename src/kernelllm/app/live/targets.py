@@ -1,4 +1,4 @@
-"""What a command line names, as a live module with its inputs: a Hugging Face folder, a submodule, a class in a mode or dtype."""
+"""A name on the command line becomes a live module with inputs: a Hugging Face folder, a submodule, a class in a mode or dtype."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import torch
 from kernelllm.compiler.emit.model_class import KeptParts
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems import sizes
-from kernelllm.problems.graph_text import HOLDER, Holders, known_text, path_text, tensor_text
+from kernelllm.problems.graphs.graph_text import HOLDER, Holders, known_text, path_text, tensor_text
 from kernelllm.problems.instance import Instance
 
 if TYPE_CHECKING:

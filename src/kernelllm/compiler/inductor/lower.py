@@ -211,6 +211,13 @@ def _arctangent(x: Any) -> str:
     return f"libdevice.atan({x})"
 
 
+_REPLACEMENTS = (
+    size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
+    sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting,
+)  # fmt: skip
+"""What is replaced in Inductor while it lowers a graph."""
+
+
 def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lowered:
     """Inductor's kernels and host steps for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
@@ -234,10 +241,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
-        for replace in (
-            size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
-            sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting,
-        ):  # fmt: skip
+        for replace in _REPLACEMENTS:
             replace(stack)
         channels_last.wanted(stack, options)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))

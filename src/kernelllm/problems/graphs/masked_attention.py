@@ -1,4 +1,4 @@
-"""Attention under a mask as one operator of a graph.
+"""Attention with a mask stays one operator of a graph.
 
 torch takes attention apart while it traces a graph, into products in float32 and a softmax, where its fast kernels do not take the mask
 (half precision on a GPU, a number of keys that is no multiple of 8). That is several times the work, and nothing puts it together again.

@@ -15,8 +15,9 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
-from kernelllm.problems import attention_gradients, observed
-from kernelllm.problems.graph_text import HOLDER, LISTED, GraphText, Holders, known_text, noted, path_text
+from kernelllm.problems import observed
+from kernelllm.problems.graphs import attention_gradients
+from kernelllm.problems.graphs.graph_text import HOLDER, LISTED, GraphText, Holders, known_text, noted, path_text
 
 SIZE = "size"
 """Symbolic sizes become module-level constants of this name with a number."""

@@ -1,4 +1,4 @@
-"""A kernel without all that does not tell where it stores: its products and sums, and most of its loads.
+"""A program slice of a kernel: only what its store addresses depend on, without products, sums and most loads.
 
 What is left of it computes the addresses and masks of its stores and atomics, at a small part of the cost. A statement is kept where
 anything that is kept may need it; where that cannot be told, nothing is known of the kernel.

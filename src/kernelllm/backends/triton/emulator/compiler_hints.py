@@ -1,4 +1,4 @@
-"""What a kernel tells the compiler of its values must hold: compiled, it loads and stores several elements at once because of it.
+"""Hints to the compiler (``tl.multiple_of``, ``tl.max_contiguous``) must be true: compiled code vectorises loads and stores by them.
 
 Left alone is what everybody writes and no GPU minds: indices that wrap at a size or stay at a bound, in lanes whose results are dropped,
 and multiples beyond the widest access.

@@ -1,4 +1,4 @@
-"""Constants of a problem that only its own module knows."""
+"""Constants of a problem that only its own module can see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelllm.problems.seeds import own_generators
 
 
 @lru_cache(maxsize=256)
-def unseen_constants(problem: Problem) -> frozenset[str]:
+def hidden_constants(problem: Problem) -> frozenset[str]:
     """Names of constants that nobody is shown who gets the inputs and the constructor's arguments.
 
     A global that ``forward`` reads is one, and so is a global by which the constructor makes parameters or buffers: whoever writes for

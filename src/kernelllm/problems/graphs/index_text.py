@@ -1,4 +1,4 @@
-"""Lines of ATen's views as indices: ``x[:, :, i, :n]`` for a select and a slice, ``x[:, i] = y`` for a copy into one."""
+"""ATen's views as indexing: ``x[:, :, i, :n]`` for a select and a slice, ``x[:, i] = y`` for a copy into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a forward as statements of which some may be the same but for names and numbers, and where such lines repeat."""
+"""Finds lines of a forward that repeat, but for names and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.problems import index_text
+from kernelllm.problems.graphs import index_text
 
 FEWEST = 6
 """Steps that are written as a loop."""

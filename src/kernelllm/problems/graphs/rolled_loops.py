@@ -1,4 +1,4 @@
-"""Lines of a forward that repeat become loops again: a graph has the steps of a loop one after the other.
+"""Repeated lines of a forward become loops again: in a graph, loops are unrolled.
 
 Steps are alike but for the numbers that they count by, for what they make themselves, and for what the step before made.
 """
@@ -15,8 +15,8 @@ from typing import Any
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.problems import index_text
-from kernelllm.problems.repeated_lines import FEWEST, SAVED, TextLine, places, runs, with_slots
+from kernelllm.problems.graphs import index_text
+from kernelllm.problems.graphs.repeated_lines import FEWEST, SAVED, TextLine, places, runs, with_slots
 
 _TRIED, _COMPARED = 40, 200_000
 """Runs of lines that are looked at, and lines of the loops of one run that are held against each other."""

@@ -1,4 +1,4 @@
-"""Which elements of each memory kernels store in a run."""
+"""Which elements of each tensor the kernels of a run have stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 
-class WrittenMarks:
+class WrittenElements:
     """The elements that kernels stored so far, of each memory by its address."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Graphs as text: the nodes of an ``fx.Graph`` as lines that a person would write, parameters and buffers as expressions that make them."""
+"""An ``fx.Graph`` as text: its nodes as lines that a person would write, parameters and buffers as expressions that make them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import torch
 from torch import fx
 
 from kernelllm.core.errors import CaptureError
-from kernelllm.problems import attention_gradients, masked_attention
-from kernelllm.problems.rolled_loops import rolled
+from kernelllm.problems.graphs import attention_gradients, masked_attention
+from kernelllm.problems.graphs.rolled_loops import rolled
 
 LISTED = 10_000
 """Most values that are written one by one."""
