@@ -27,7 +27,7 @@ def reserved(allowed: Sequence[int], gpu: int, gpus: int) -> tuple[int, ...]:
     return tuple(sorted(allowed)[gpu * share : (gpu + 1) * share][-RESERVED:])
 
 
-def leave_to_measuring(gpu: int) -> None:
+def avoid_timing_cores(gpu: int) -> None:
     """Keep this process, and all that it starts, off the cores that measuring is done on. ``gpu``: the one that it works on."""
     try:
         allowed, gpus = sorted(os.sched_getaffinity(0)), max(_count(), gpu + 1)

@@ -216,7 +216,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
         number = int(slot.device.removeprefix("cuda:"))
         os.environ["CUDA_VISIBLE_DEVICES"] = chosen = visible.split(",")[number] if visible else str(number)
         if not slot.alone:
-            cores.leave_to_measuring(int(chosen) if chosen.isdigit() else number)
+            cores.avoid_timing_cores(int(chosen) if chosen.isdigit() else number)
     state: Any = None
     ready = False
     collect_seldom()

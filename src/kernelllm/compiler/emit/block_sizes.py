@@ -51,7 +51,7 @@ def launch_config(kernel: Kernel, options: Options, *, may_tune: bool = True) ->
     """Choose blocks for a kernel. No autotuning where that may not be (``may_tune``), nor of small kernels."""
     if options.short:
         return _usual(kernel, kernel.hints.get("x", 1))
-    known = heuristics.tried(kernel) if options.library else []
+    known = heuristics.candidate_blocks(kernel) if options.library else []
     tunes = may_tune and _may_tune(kernel, options, known)
     chosen = _own(kernel, options)
     if known and options.mixed and _better_by_own(kernel):

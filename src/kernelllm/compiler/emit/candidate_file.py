@@ -37,7 +37,7 @@ class CandidateFile(MainGraph):
         super().__init__(problem, lowered)
         self.gradients = GradientCode(self, lowered.backward) if lowered.backward else None
         constructor = self.constructor()
-        guarded = constructor is None or self.held() or constructor_checks.told(self.captured, constructor)
+        guarded = constructor is None or self.held() or constructor_checks.distinguishes_all(self.captured, constructor)
         self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed and guarded else None
 
     def source(self) -> str:
@@ -48,7 +48,7 @@ class CandidateFile(MainGraph):
         if self.fixed:
             self.fixed.write()
         text = self._file(self._forward())
-        return text if self.held() else state_paths.respelt(text, self.captured.digits)
+        return text if self.held() else state_paths.with_python_paths(text, self.captured.digits)
 
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""

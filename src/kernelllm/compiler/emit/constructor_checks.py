@@ -19,7 +19,7 @@ from kernelllm.core.text import syntax_tree
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
-def unread(captured: Captured, condition: Condition) -> set[str]:
+def unreadable_sizes(captured: Captured, condition: Condition) -> set[str]:
     """Sizes of a condition that the forward cannot read: arguments of the constructor that it does not keep."""
     return _symbols(f"{condition[0]} {condition[2]}") - {size.symbol for size in captured.sizes}
 
@@ -33,13 +33,13 @@ def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionD
     sizes = [*captured.sizes, *(Size(symbol, name.id, own[symbol]) for symbol, name in names.items() if symbol in own)]
     found: dict[str, str] = {}
     lost: dict[str, int] = {}
-    for left, sign, right in size_examples.independent([c for c in captured.guards if unread(captured, c)], sizes):
+    for left, sign, right in size_examples.independent([c for c in captured.guards if unreadable_sizes(captured, c)], sizes):
         symbols = _symbols(f"{left} {right}")
         if symbols <= names.keys():
             one, other = (ast.unparse(_Arguments(names).visit(syntax_tree(as_python(side)))) for side in (left, right))
             found[f"{one} {OPPOSITE[sign]} {other}"] = f"{one} {sign} {other}"
         else:
-            lost |= {s: own[s] for s in unread(captured, (left, sign, right)) if s in own}
+            lost |= {s: own[s] for s in unreadable_sizes(captured, (left, sign, right)) if s in own}
     known = host.sizes.known
     lost |= {s.symbol: s.hint for n, s in known.items() if n in host.used_sizes and not s.sources and not s.expression}
     for name, value in given.items():
@@ -66,7 +66,7 @@ class _Arguments(ast.NodeTransformer):
         return self.names.get(node.id, node)
 
 
-def told(captured: Captured, constructor: ast.FunctionDef) -> bool:
+def distinguishes_all(captured: Captured, constructor: ast.FunctionDef) -> bool:
     """Whether a file can tell all arguments of a constructor from others."""
     given = [captured.constructor.get(name) for name in parameters(constructor) - {constructor.args.args[0].arg}]
     return all(isinstance(v, Attributes | SizeExpression | list | tuple | dict) or literal(v) is not None for v in given)

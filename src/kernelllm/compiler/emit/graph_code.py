@@ -49,7 +49,7 @@ class GraphCode:
         self.splits = self._splits(local)
         self.program: HostProgram = read(self.wrapper, self.captured, self.sizes)
         if self.options.library:
-            self.program.items = counters.together(self.program.items, self.wrapper)
+            self.program.items = counters.combine(self.program.items, self.wrapper)
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
         counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
         self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)

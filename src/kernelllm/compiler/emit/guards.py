@@ -58,7 +58,8 @@ class Guards:
         self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
-        self.conditions, self.offsets = index_limits.split(c for c in captured.guards if not constructor_checks.unread(captured, c))
+        readable = (c for c in captured.guards if not constructor_checks.unreadable_sizes(captured, c))
+        self.conditions, self.offsets = index_limits.split(readable)
         self._limited = bool(self.offsets) and all(self._elements(g) <= index_limits.MOST for g in self.inputs)
         self.silent = False
         """Tensors are taken as they come; only what changes the meaning of a call is refused."""

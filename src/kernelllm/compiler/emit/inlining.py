@@ -15,7 +15,7 @@ _SHORT = 32
 _EFFECTS = ("tl.store", "tl.atomic", "tl.debug", "tl.device")
 
 
-def swept(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> None:
+def remove_dead_code(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> None:
     """Drop values that nothing reads and names that only stand for another, in place."""
     while True:
         before = ast.unparse(function)
@@ -139,7 +139,7 @@ def inlined(functions: Mapping[str, ast.FunctionDef], roots: set[str]) -> dict[s
                     continue
                 if is_device(caller) == is_device(functions[name]) and _inline(caller, sites[0][1], functions[name]):
                     del functions[name]
-                    swept(caller, functions)
+                    remove_dead_code(caller, functions)
                     break
         else:
             return functions

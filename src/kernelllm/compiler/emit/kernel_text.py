@@ -18,7 +18,7 @@ from kernelllm.compiler.emit.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.clean import Cleaned
 from kernelllm.compiler.emit.composed_sizes import compose_sizes
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
-from kernelllm.compiler.emit.readable_names import block_names, fresh_name, spoken, value_names, wish_for
+from kernelllm.compiler.emit.readable_names import block_names, fresh_name, operator_words, suggested_name, value_names
 from kernelllm.core.text import syntax_tree
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
@@ -56,7 +56,7 @@ class KernelText:
     helpers: set[str] = field(default_factory=set)
 
 
-def store_wishes(cleaned: Cleaned) -> dict[str, str]:
+def suggested_buffer_names(cleaned: Cleaned) -> dict[str, str]:
     """For each output pointer, what to call the buffer: after the value that is stored."""
     made: dict[str, ast.expr] = {}
     tuples: dict[str, str] = {}
@@ -87,7 +87,7 @@ def store_wishes(cleaned: Cleaned) -> dict[str, str]:
                 if isinstance(value, ast.Name) and value.id in tuples:
                     found[pointer] = tuples[value.id]
                     continue
-            wish = wish_for(value, {}, False)
+            wish = suggested_name(value, {}, False)
             if wish in ("total", "largest", "smallest", "product", "any_true", "rstd"):
                 found[pointer] = wish
     return found
@@ -291,7 +291,7 @@ def _constants(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def _note(cleaned: Cleaned, name: str) -> str:
     """What is fused and how rows are shared out, where the kernel's name does not say it."""
-    words = [w.replace("_", " ") for w in spoken(cleaned.kernel.ops)]
+    words = [w.replace("_", " ") for w in operator_words(cleaned.kernel.ops)]
     if sum(w.replace(" ", "_") not in name for w in words) < 2:
         return ""
     what = ", ".join(words[:8]) + (" ..." if len(words) > 8 else "")
@@ -380,4 +380,4 @@ def _size_wish(passed: tuple[Any, ...], role: str) -> str:
     return role or ("factor" if any(v.is_Symbol and not str(v).isidentifier() for v in passed) else "size")
 
 
-__all__ = ["KernelText", "LaunchValues", "store_wishes", "to_text"]
+__all__ = ["KernelText", "LaunchValues", "suggested_buffer_names", "to_text"]

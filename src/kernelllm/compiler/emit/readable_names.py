@@ -38,7 +38,7 @@ _RESERVED = set(keyword.kwlist) | {
 }  # fmt: skip
 
 
-def spoken(ops: Iterable[str]) -> list[str]:
+def operator_words(ops: Iterable[str]) -> list[str]:
     """Fused operators as words, in order, each once, without those that only move elements."""
     words: list[str] = []
     for op in ops:
@@ -73,7 +73,7 @@ def _idioms(words: list[str]) -> list[str]:
 
 def kernel_name(cleaned: Cleaned, taken: set[str]) -> str:
     """A fresh name such as ``bias_gelu_kernel``."""
-    words = spoken(cleaned.kernel.ops)
+    words = operator_words(cleaned.kernel.ops)
     if not words:
         words = ["copy"]
     if words == ["bias"] and len(cleaned.pointers) == 2 and not any(p.startswith("in_out") for p in cleaned.pointers):
@@ -148,20 +148,20 @@ _OPERATORS: dict[type[ast.operator], str] = {
 }  # fmt: skip
 
 
-def wish_for(value: ast.expr, pointers: dict[str, str], index: bool) -> str:
+def suggested_name(value: ast.expr, pointers: dict[str, str], index: bool) -> str:
     """What to call a value, from the expression that makes it."""
     match value:
         case ast.Subscript(value=inner):
-            return wish_for(inner, pointers, index)
+            return suggested_name(inner, pointers, index)
         case ast.Call():
             name = name_of(value.func)
             if name == "tl.load":
                 pointer = next((n.id for n in ast.walk(value.args[0]) if isinstance(n, ast.Name) and n.id in pointers), None)
                 return pointers[pointer].removesuffix("_ptr") if pointer else "loaded"
             if name.endswith(".to") and isinstance(value.func, ast.Attribute):
-                return wish_for(value.func.value, pointers, index)
+                return suggested_name(value.func.value, pointers, index)
             if name == "tl.broadcast_to":
-                return wish_for(value.args[0], pointers, index)
+                return suggested_name(value.args[0], pointers, index)
             return _CALLED.get(name, name.rsplit(".", 1)[-1].strip("_") or "value")
         case ast.Compare():
             return "inside"
@@ -260,7 +260,7 @@ def _name(cleaned: Cleaned, statement: ast.stmt, names: dict[str, str], taken: s
             names[name] = fresh_name(_index_wish(name, value, names), taken)
             continue
         index = cleaned.facts.type(value) in ("int32", "int64", "size")
-        wish = "before" if _reads_what_it_writes(value) else wish_for(value, pointers, index)
+        wish = "before" if _reads_what_it_writes(value) else suggested_name(value, pointers, index)
         names[name] = fresh_name(wish, taken)
 
 

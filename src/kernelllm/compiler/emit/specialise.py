@@ -16,7 +16,7 @@ from kernelllm.compiler.emit.abstract import Const, Sequence, Value, known
 from kernelllm.compiler.emit.ast_tools import Replace, copy_of, reads
 from kernelllm.compiler.emit.comments import shorter_docstring, with_comments
 from kernelllm.compiler.emit.expressions import truth_of
-from kernelllm.compiler.emit.inlining import inlined, swept
+from kernelllm.compiler.emit.inlining import inlined, remove_dead_code
 from kernelllm.compiler.emit.interpret import KEPT, Interpreter
 from kernelllm.compiler.emit.temporaries import joined
 from kernelllm.core.text import syntax_tree
@@ -77,7 +77,7 @@ def specialised(texts: Mapping[str, str], calls: list[Call], *, short: bool = Fa
         interpreter = _interpreted(functions, calls, gone, params)
         _Folder(interpreter, functions).fold()
         for function in functions.values():
-            swept(function, functions)
+            remove_dead_code(function, functions)
         for name, function in functions.items():
             gone[name] = set(params[name]) - {a.arg for a in function.args.args}
         functions = inlined(functions, roots)

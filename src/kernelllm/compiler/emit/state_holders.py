@@ -15,7 +15,7 @@ import torch
 from kernelllm.compiler.emit.model_class import KeptParts
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems import sizes
-from kernelllm.problems.graphs.graph_text import HOLDER, Holders, known_text, path_text, tensor_text
+from kernelllm.problems.graphs.graph_text import HOLDER, ModuleMembers, known_text, path_text, tensor_text
 from kernelllm.problems.instance import Instance
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def _without_unsaved(holder: str) -> str:
     return "\n".join(lines[:at] + lines[at + 2 :])
 
 
-def _tree(model: torch.nn.Module, captured: Captured) -> Holders:
-    root = Holders()
+def _tree(model: torch.nn.Module, captured: Captured) -> ModuleMembers:
+    root = ModuleMembers()
     saved = set(model.state_dict())
     for path, module in model.named_modules():
         if any(t is not None for t in (*module._parameters.values(), *module._buffers.values())):

@@ -28,7 +28,7 @@ def looked_up(lines: Sequence[str], states: Iterable[tuple[str, str]]) -> list[s
     return [found.sub(lambda m: f'{NAME}(self, "{below[m[1]][0]}", "{below[m[1]][2]}")', line) for line in lines]
 
 
-def respelt(text: str, names: dict[str, str]) -> str:
+def with_python_paths(text: str, names: dict[str, str]) -> str:
     """The text with members that no index reaches (``Captured.digits``) as Python takes it; what is further below comes first."""
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<![\w.]){re.escape(name)}", names[name].replace("\\", r"\\"), text)

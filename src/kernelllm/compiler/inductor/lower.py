@@ -39,7 +39,7 @@ from kernelllm.compiler.inductor import (
     wrapper_lines,
 )
 from kernelllm.compiler.inductor.attention_layout import in_order
-from kernelllm.compiler.inductor.fake_device import pretend
+from kernelllm.compiler.inductor.fake_device import fake_gpu
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 from kernelllm.compiler.options import Options
@@ -235,7 +235,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
     with TORCH, torch.no_grad(), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
-        stack.enter_context(pretend(options.target))
+        stack.enter_context(fake_gpu(options.target))
         stack.enter_context(V.set_fake_mode(mode))
         stack.enter_context(V.set_debug_handler(DebugContext()))
         stack.enter_context(derived_sizes.naming())
@@ -243,7 +243,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(row_reductions.symbolic_rows())
         for replace in _REPLACEMENTS:
             replace(stack)
-        channels_last.wanted(stack, options)
+        channels_last.prefer_channels_last(stack, options)
         stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options)))
         if options.mixed and depthwise.of_few_channels(captured.graph):

@@ -17,7 +17,7 @@ from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
 from kernelllm.problems import observed
 from kernelllm.problems.graphs import attention_gradients
-from kernelllm.problems.graphs.graph_text import HOLDER, LISTED, GraphText, Holders, known_text, noted, path_text
+from kernelllm.problems.graphs.graph_text import HOLDER, LISTED, GraphText, ModuleMembers, known_text, path_text, traced_value
 
 SIZE = "size"
 """Symbolic sizes become module-level constants of this name with a number."""
@@ -32,25 +32,25 @@ def graph_problem(
     Inputs that are one of the tensors in ``state`` become parameters or buffers of the Model under the name there; so do tensors that
     the graph holds. Other tensors of the graph are small constants, written by their values. The forward takes the other inputs.
     Symbolic sizes of fake inputs, or of the graph's own notes (``meta["val"]``), become constants that may vary; other sizes are fixed.
-    A symbolic number among the inputs is no argument of the forward where a tensor's shape tells it (:func:`told_by_shapes`).
+    A symbolic number among the inputs is no argument of the forward where a tensor's shape tells it (:func:`sizes_from_shapes`).
     Raises CaptureError for a graph that has no text.
     """
     source = _Source(graph, list(inputs), dict(state or {}))
     return Problem(name=name, source=source.text(), origin="graph")
 
 
-def told_by_shapes(graph: fx.GraphModule) -> dict[str, str]:
+def sizes_from_shapes(graph: fx.GraphModule) -> dict[str, str]:
     """Names of the inputs that are symbolic numbers and follow from the shapes of other inputs, each with its expression."""
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     known: dict[Any, str] = {}
     for node in placeholders:
-        note = noted(node)
+        note = traced_value(node)
         for dim, size in enumerate(note.shape if isinstance(note, torch.Tensor) else ()):
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 known.setdefault(size.node.expr, f"{node.name}.shape[{dim}]")
     found = {}
     for node in placeholders:
-        note = noted(node)
+        note = traced_value(node)
         if isinstance(note, torch.SymInt) and note.node.expr.free_symbols <= set(known):
             names = {s: type(s)(known[s], **s.assumptions0) for s in note.node.expr.free_symbols}
             found[node.name] = str(PythonPrinter().doprint(note.node.expr.xreplace(names)))
@@ -72,11 +72,11 @@ class _Source:
         if len(placeholders) != len(self.inputs):
             raise CaptureError(f"The graph has {len(placeholders)} inputs, and {len(self.inputs)} were given.", where="graph")
         attributes, constructor = self._attributes(placeholders)
-        told = told_by_shapes(self.graph)
+        told = sizes_from_shapes(self.graph)
         forward = GraphText(self.graph.graph, attributes, told)
         body = forward.lines()
         pairs = zip(placeholders, self.inputs, strict=True)
-        drawn = [self._drawn(value, noted(node)) for node, value in pairs if node.name not in (*attributes, *told)]
+        drawn = [self._drawn(value, traced_value(node)) for node, value in pairs if node.name not in (*attributes, *told)]
         sizes = [f"{name} = {value}" for name, value in self.sizes.values()]
         calls = " ".join([*drawn, *constructor])
         functions = [text.strip() for name, text in observed.DRAWING.items() if f"{name}(shape" in calls]
@@ -95,7 +95,7 @@ class _Source:
         """The text of each tensor that the Model holds, by its node's name, and the constructor's lines that make them."""
         named = {id(tensor): name for name, tensor in reversed(self.state.items())}
         held = {n.name: named[id(v)] for n, v in zip(placeholders, self.inputs, strict=True) if id(v) in named}
-        root = Holders()
+        root = ModuleMembers()
         constants: dict[str, torch.Tensor] = {}
         for node in self.graph.graph.nodes:
             if node.op == "get_attr":

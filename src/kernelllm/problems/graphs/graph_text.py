@@ -57,7 +57,7 @@ _CHECKS = (torch.ops.aten._assert_scalar.default, torch.ops.aten.sym_constrain_r
 """What a graph asserts of sizes; here the sizes are those that were seen."""
 
 
-def noted(node: fx.Node) -> Any:
+def traced_value(node: fx.Node) -> Any:
     """The graph's own note of a value: a fake tensor or a symbolic number, None where there is none."""
     return node.meta.get("val", node.meta.get("example_value"))
 
@@ -70,7 +70,7 @@ class GraphText:
         self.graph = graph
         self.attributes, self.told = attributes, told
         self.arguments = [n.name for n in graph.nodes if n.op == "placeholder" and n.name not in (*attributes, *told)]
-        first = next((n for n in graph.nodes if n.op == "placeholder" and isinstance(noted(n), torch.Tensor)), None)
+        first = next((n for n in graph.nodes if n.op == "placeholder" and isinstance(traced_value(n), torch.Tensor)), None)
         self._device_of = attributes.get(first.name, self._name(first)) if first else ""
 
     def parameters(self) -> str:
@@ -92,7 +92,7 @@ class GraphText:
             elif node.users or not _pure(node):
                 text = self._call(node)
                 found.append(f"{self._name(node)} = {text}" if node.users else text)
-        shapes = {self._name(n): noted(n).shape for n in self.graph.nodes if isinstance(noted(n), torch.Tensor)}
+        shapes = {self._name(n): traced_value(n).shape for n in self.graph.nodes if isinstance(traced_value(n), torch.Tensor)}
         return rolled(found, shapes)
 
     def _safe(self, name: str) -> str:
@@ -185,7 +185,7 @@ def attention(node: fx.Node) -> dict[str, Any]:
     if values.get("dropout_p"):
         return {}
     mask = values.get("attn_mask", values.get("attn_bias"))
-    heads = [noted(values[n]).shape[1] for n in ("query", "key")]  # these operators take groups of them unasked
+    heads = [traced_value(values[n]).shape[1] for n in ("query", "key")]  # these operators take groups of them unasked
     options = {"attn_mask": mask, "is_causal": values.get("is_causal") or None, "scale": values.get("scale"),
                "enable_gqa": None if heads[0] == heads[1] else True}  # fmt: skip
     return {**{n: values[n] for n in ("query", "key", "value")}, **{n: v for n, v in options.items() if v is not None}}
@@ -240,18 +240,18 @@ _MODULES: tuple[tuple[Any, str], ...] = (
 
 
 @dataclass
-class Holders:
+class ModuleMembers:
     """One module: the text of each member by name."""
 
     members: dict[str, str] = field(default_factory=dict)
     unsaved: dict[str, str] = field(default_factory=dict)
-    children: dict[str, Holders] = field(default_factory=dict)
+    children: dict[str, ModuleMembers] = field(default_factory=dict)
     layer: tuple[str, frozenset[str]] = ("", frozenset())
     """A call that makes a layer of ``torch.nn`` instead, and the names of its parameters and buffers."""
 
-    def at(self, path: list[str]) -> Holders:
+    def at(self, path: list[str]) -> ModuleMembers:
         """The module at a path, made where there is none."""
-        return self.children.setdefault(path[0], Holders()).at(path[1:]) if path else self
+        return self.children.setdefault(path[0], ModuleMembers()).at(path[1:]) if path else self
 
     def has(self, path: str) -> bool:
         """Whether there is a module at a path."""

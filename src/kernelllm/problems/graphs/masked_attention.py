@@ -30,7 +30,7 @@ def _(query: Any, key: Any, value: Any, mask: Any, scale: Any, grouped: Any) -> 
 OPERATOR = torch.ops.kernelllm_graphs.masked_attention.default
 
 
-def kept_whole(graph: fx.GraphModule) -> None:
+def keep_whole(graph: fx.GraphModule) -> None:
     """Let each attention of Dynamo's graph that has a mask trace as :data:`OPERATOR`. It has no gradients."""
     for node in graph.graph.nodes:
         if node.op != "call_function" or node.target is not torch.nn.functional.scaled_dot_product_attention:
