@@ -108,6 +108,15 @@ CAPTURE = (
         "FunctionalTensor.fill_diagonal_",
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
+    *_each(
+        "compiler/capture/intercept.py", "torch's form is NaN between infinite neighbours", "torch._decomp.decompositions",
+        "_upsample_linear(input, output_size, align_corners, scales)",
+    ),
+    *_each(
+        "compiler/capture/decompositions/interpolation.py", "places of neighbours", "torch._decomp.decompositions",
+        "_compute_scale(in_size, out_size, align_corners, scale);_compute_source_index(scale, dst_index, align_corners);pw_cast_for_opmath",
+        "called",
+    ),
     *_each("compiler/capture/intercept.py", "a loop over the positions of a mask runs over all", "torch", "Tensor.__iter__(self)"),
     *_each(
         "compiler/capture/intercept.py", "torch cannot convert fake parameters", "torch.nn.modules.module",

@@ -22,7 +22,7 @@ from kernelllm.bench.known_answers import Generations, StoredDrafts
 from kernelllm.bench.runner import Bench
 from kernelllm.core.errors import UsageError
 from kernelllm.core.store import Store
-from kernelllm.core.types import Problem
+from kernelllm.core.types import Attempt, Draft, Problem
 from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.models import Completion, LanguageModel, Message, SamplingParams
 from tests.bench import fakes
@@ -58,6 +58,26 @@ def test_every_sample_is_judged_once_and_a_second_run_does_nothing(tmp_path: Pat
     assert len(counts) == 24
     assert set(counts.values()) == {1}
     assert len(judged.splitlines()) == 18
+
+
+class Repeating(fakes.Writer):
+    """Writes the same for every sample."""
+
+    def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
+        for draft in super().drafts(problem, n, feedback, first):
+            candidate = msgspec.structs.replace(draft.candidate, source="# the same\n" * 20)
+            yield msgspec.structs.replace(draft, candidate=candidate)
+
+
+@pytest.mark.parametrize(("cache", "times"), [(True, 1), (False, 6)])
+def test_the_same_answer_to_a_problem_is_judged_once_whichever_process_is_free(tmp_path: Path, log: Path, cache: bool, times: int) -> None:
+    plan = fakes.plan(2, 6)
+    plan = msgspec.structs.replace(plan, judge=dict(plan.judge) if cache else {**plan.judge, "cache": False})
+    with Store(tmp_path / "a.db") as store:
+        made = list(Bench(plan, store, per_device=3, writer=Repeating("")).attempts())
+    assert len(made) == 12
+    assert {a.verdict.recorded != "" for a in made} == ({False, True} if cache else {False})
+    assert len(log.read_text().splitlines()) == 2 * times
 
 
 class Batching(LanguageModel):

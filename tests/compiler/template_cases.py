@@ -277,6 +277,14 @@ def convolutions() -> None:
     last = [t.to(memory_format=torch.channels_last) for t in (x, w)]
     case("conv channels last", *conv_pair(*last, None, 1, 1, 1, 1))
     case("conv of nothing", *conv_pair(x[:0], w, None, 1, 1, 1, 1))
+    for n, c, o, size, groups, bias in [(2, 40, 70, (9, 31), 1, True), (1, 34, 20, (300,), 2, False), (2, 20, 3, (3, 5, 7), 1, True)]:
+        x, w = draw(n, c * groups, *size).half(), draw(o * groups, c, *[1] * len(size)).half()
+        args = [1] * len(size), [0] * len(size), [1] * len(size), groups
+        b = draw(o * groups).half() if bias else None
+        points = (F.conv1d, F.conv2d, F.conv3d)[len(size) - 1](x, w, b, groups=groups)
+        case(f"points {c, o, size, groups}", C.conv(x, w, b, *args), points)
+        x, w, b = x.float(), w.float(), None if b is None else b.float()
+        case(f"points in TF32 {c, o, size, groups}", C.conv(x, w, b, *args, True), points.float(), 5e-3)
 
 
 def packed_convolutions() -> None:

@@ -223,10 +223,10 @@ def test_of_limits_one_may_hold_a_size_that_the_file_does_not_name() -> None:
     assert index_limits.uncovered([unnamed], [], {}) == unnamed
 
 
-def test_a_kernel_whose_type_the_file_asks_for_is_launched_as_it_is() -> None:
+def test_a_kernel_whose_options_the_file_puts_together_is_launched_as_it_is() -> None:
     """Recurrent layers take a launch for all steps where kernels are compiled."""
     kernel = "@triton.jit\ndef {}(x_ptr, n, BLOCK: tl.constexpr):\n    pass"
-    host = "walk_kernel[(1,)](x, n, BLOCK=16)\ncopy_kernel[(1,)](x, n, BLOCK=16)\ncompiled = isinstance(walk_kernel, triton.JITFunction)"
+    host = "walk_kernel[(1,)](x, n, BLOCK=16, **extra)\ncopy_kernel[(1,)](x, n, BLOCK=16)"
     *_, walk, copied = wrapped([kernel.format("walk_kernel"), kernel.format("copy_kernel")], host, always=True)
     assert walk.startswith("@triton.jit")
     assert copied.startswith("@Launcher\n@triton.jit")

@@ -123,3 +123,30 @@ def test_numbers_in_which_kernels_differ_are_passed(hybrid: Judge, monkeypatch: 
     verdict = hybrid.judge(problem(case), Candidate(source=text))
     assert verdict.correct, verdict.message
     assert "original size was not tried" not in verdict.message
+
+
+IN_PLACE = """
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 1)
+        self.scale = nn.Parameter(torch.rand(1, channels, 1, 1))
+    def forward(self, x):
+        x = self.first(x)
+        return F.max_pool2d(x + self.second(F.silu(x)) * self.scale, 2)
+batch, channels, size = 2, 32, 32
+def get_inputs(): return [torch.rand(batch, 3, size, size)]
+def get_init_inputs(): return [channels]
+"""
+
+
+def test_what_a_tuned_kernel_writes_in_place_is_restored_between_configurations(hybrid: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
+    text = compiled(problem(IN_PLACE), MIXED)
+    kernels = re.findall(r"@triton\.autotune\((.*?)\n\)\n@triton\.jit\ndef \w+\((.*?)\n\n\n", text, re.DOTALL)
+    in_place = [(head, body) for head, body in kernels if "tl.load(convolved_ptr" in body and "tl.store(convolved_ptr" in body]
+    assert in_place
+    assert all('restore_value=["convolved_ptr"]' in head for head, _ in in_place)
+    verdict = hybrid.judge(problem(IN_PLACE), Candidate(source=text))
+    assert verdict.correct, verdict.message

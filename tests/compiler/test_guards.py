@@ -432,3 +432,26 @@ def test_a_tensor_without_dimensions_may_not_have_some(file: Path) -> None:
     calls = (f"ModelNew()(torch.rand(5, 7), {scale})" for scale in ("torch.tensor(2.0)", "torch.rand(7)", "torch.tensor(2)"))
     ran, row, whole = outcomes(file, *calls)
     assert (ran, "scale: the kernels take" in row, "scale: the kernels take" in whole) == ("", True, True)
+
+
+HEADS = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.heads = width // 16
+        self.scale = torch.nn.Parameter(torch.rand(width))
+    def forward(self, x):
+        x = x * self.scale[:, None]
+        return x.reshape(x.shape[0], self.heads, -1, x.shape[2]).softmax(2) if self.heads else x
+width = 64
+def get_inputs(): return [torch.randn(3, width, 10)]
+def get_init_inputs(): return [width]
+"""
+
+
+@written(HEADS)
+def test_a_number_of_groups_may_be_none_at_all(file: Path) -> None:
+    """A decision that divides by it must not end in a division by zero."""
+    ran, none = outcomes(file, "ModelNew(32)(torch.randn(2, 32, 5))", "ModelNew(8)(torch.randn(2, 8, 5))")
+    assert (ran, "the kernels were written for" in none) == ("", True)

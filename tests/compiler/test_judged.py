@@ -11,7 +11,7 @@ from compiled import problem
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
-from kernelllm.core.types import GRADIENTS, Candidate, Problem
+from kernelllm.core.types import GRADIENTS, Candidate, Problem, Severity
 from kernelllm.judge import Judge
 from kernelllm.problems.shrink import shrunk
 
@@ -199,6 +199,7 @@ def test_the_last_step_of_one_sequence_is_that_of_the_last_layer(quick: Judge) -
     candidate = next(Compiler().write(problem(LAST_STEP), 1))
     verdict = quick.judge(Problem(name="one", source=problem(LAST_STEP).source.replace("batch = 3", "batch = 1")), candidate)
     assert verdict.correct, verdict.message
+    assert [f.message for f in verdict.findings if f.severity is Severity.WARN] == []  # own code trips no own warning
 
 
 QUANTILES = """

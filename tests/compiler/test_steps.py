@@ -90,6 +90,27 @@ CASES = {
         "b, c, h, w = x.shape\n        x = self.norm(x).view(b, c, h * w)\n        x = F.glu(x.transpose(1, 2), dim=-1)\n        "
         "return torch.cat([x, x.cumsum(1)], dim=1)", "torch.randn(2, 4, 3, 5)",
     ),
+    "a value that two branches read": (
+        "self.gate = nn.Linear(6, 4)\n        self.up = nn.Linear(6, 4)\n        self.act = nn.SiLU()\n        self.down = nn.Linear(4, 6)",
+        "x", "x = self.act(self.gate(x)) * self.up(x)\n        return self.down(x)", "torch.randn(5, 6)",
+    ),
+    "parts that are put together": (
+        "pass", "x, c, s", "a, b = x.chunk(2, dim=-1)\n        return torch.cat((a * c - b * s, b * c + a * s), dim=-1)",
+        "torch.randn(3, 8), torch.randn(4), torch.randn(4)",
+    ),
+    "several results": (
+        "self.s = 0.3", "x, y", "total = x + y * self.s\n        top, at = torch.max(total * 2.0, dim=1)\n        "
+        "return torch.relu(total), total, top, at, x", "torch.randn(3, 5), torch.randn(3, 5)",
+    ),
+    "rows of a table": (
+        "self.table = nn.Embedding(9, 4)\n        self.more = nn.Parameter(torch.randn(9, 4))", "i, w",
+        "x = self.table(i) * w[..., None]\n        return (x + F.embedding(i, self.more)).sum(dim=1)",
+        "torch.randint(0, 9, (3, 5)), torch.randn(3, 5)",
+    ),
+    "masks": (
+        "self.fill = -7.0", "x, m", "y = torch.where(m, torch.full_like(x, self.fill), x.clamp(-0.5, 0.5))\n        "
+        "return y - x.masked_fill(m, self.fill)", "torch.randn(3, 5), torch.rand(3, 5) < 0.4",
+    ),
 }  # fmt: skip
 
 

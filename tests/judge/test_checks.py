@@ -161,6 +161,7 @@ def test_texts_that_run_and_work_within_a_launch(code: str, check: str) -> None:
         ("import torch\ntorch.nn.modules.module.register_module_forward_hook(own)", "tampering"),
         ("import numpy\nwith numpy.errstate(over='ignore'):\n    pass", ""),
         ("import os, sys\nos.environ['TRITON_PRINT_AUTOTUNING'] = '1'\nsys.path.append('.')\ntable = {}\ntable['a'] = 1", ""),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '1'", ""),
         ("import torch, triton\nstream = torch._C._cuda_getCurrentRawStream(0)\ntriton.knobs.autotuning.print = True", ""),
     ],
 )
@@ -328,16 +329,43 @@ def test_ways_into_the_interpreter_are_refused(code: str) -> None:
         "import re\npattern = re.compile('a')",
         "import sys\nassert sys.version_info >= (3, 9)",
         "text = 'the __shared__ memory'",
+        "import logging\nlogger = logging.getLogger(__name__)",
     ],
 )
 def test_harmless_names_raise_no_alarm(code: str) -> None:
     assert fails(HARMLESS + code) == set()
 
 
-@pytest.mark.parametrize("code", ["torch.initial_seed()", "torch.get_rng_state()", "type(k)", "import os\nos.getpid()"])
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("(self.linear.weight.data_ptr(), self.linear.weight._version)", False),
+        ("tuple(t.data_ptr() for t in (self.linear.weight, self.linear.bias))", False),
+        ("self.seen.data_ptr()", True),
+        ("x.data_ptr()", True),
+    ],
+)
+def test_addresses_of_parameters_are_no_inputs(key: str, told: bool) -> None:
+    made = "def __init__(self):\n  self.linear = nn.Linear(4, 4)\n  self.seen = None"
+    called = f"def forward(self, x):\n  self.seen = x\n  key = {key}\n  return self.table[key]"
+    source = f"import torch.nn as nn\nclass ModelNew(nn.Module):\n {made}\n {called}\n"
+    assert bool(checks.source_findings(checks.load(["replay"]), source, LANGUAGE)) is told
+
+
+@pytest.mark.parametrize("code", [
+    "torch.initial_seed()", "torch.get_rng_state()", "type(k)", "import os\nos.getpid()", "import threading\nthreading.current_thread()",
+    "torch.cuda.memory_allocated()", "import sys\nsys.getrefcount(k)", "import warnings\nlen(warnings.filters)", "__name__ == 'mine'",
+    "__name__.startswith('k')", "class C:\n pass\nif C.__module__ == 'mine':\n pass", "torch.utils.data.get_worker_info()",
+])  # fmt: skip
 def test_asking_where_one_runs_is_told_and_decides_nothing(code: str) -> None:
     found = checks.source_findings(ALL, HARMLESS + code, LANGUAGE)
     assert [(f.check, f.severity) for f in found] == [("kernel_names", Severity.WARN)]
+
+
+@pytest.mark.parametrize(("code", "told"), [("os.environ.get('OMP_NUM_THREADS')", True), ("os.environ['OMP_NUM_THREADS'] = '1'", False)])
+def test_variables_that_a_worker_has_values_of_its_own_for_are_told_where_they_are_read(code: str, told: bool) -> None:
+    found = checks.source_findings(checks.load(["files"]), f"import os\n{code}\n", LANGUAGE)
+    assert [f.severity for f in found] == ([Severity.WARN] if told else [])
 
 
 def test_source_that_is_too_deep_or_broken_is_told() -> None:

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ from kernelllm.bench.known_answers import KnownAnswers
 from kernelllm.core import registry
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.store import Run, Store, run_id
-from kernelllm.core.types import Attempt, Candidate, Problem, Verdict, conversations
+from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict, conversations
 from kernelllm.core.writer import Writer
 from kernelllm.pool.local import LocalPool, Slot
 from kernelllm.search import Enough, Search, SearchBudget, is_over
@@ -281,7 +282,8 @@ class Bench:
 
     def _one(self, index: int, made: Any, known: set[_Key], halt: threading.Event) -> None:
         problem = self.plan.problems[index]
-        search = _search(self.plan, problem, self._writer, _PoolJudge(self._pool, index), record=self.run, budget=self._budget)
+        judge = _PoolJudge(self._pool, index, again=not self.plan.judge.get("cache", True))
+        search = _search(self.plan, problem, self._writer, judge, record=self.run, budget=self._budget)
         try:
             for attempt in search:
                 if _key(attempt) not in known:
@@ -294,13 +296,25 @@ class Bench:
 
 
 class _PoolJudge:
-    """Judges on whichever slot is free; blocks the caller's thread meanwhile."""
+    """Judges on whichever slot is free; blocks the caller's thread meanwhile. The same text is judged once: slots know their own verdicts
+    alone. ``again``: every time."""
 
-    def __init__(self, pool: _Pool, index: int) -> None:
-        self._pool, self._index = pool, index
+    def __init__(self, pool: _Pool, index: int, *, again: bool) -> None:
+        self._pool, self._index, self._again = pool, index, again
+        self._known: dict[str, Verdict] = {}
 
     def judge(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Raises WorkerError when the pool's process failed: the attempt is not recorded and is made again on resuming."""
+        if candidate.digest in self._known:
+            return self._known[candidate.digest]
+        found = self._judged(problem, candidate)
+        if not self._again and found.status is not Status.TIMEOUT:
+            when = datetime.now(UTC).isoformat(timespec="seconds")
+            timing = None if found.timing is None else msgspec.structs.replace(found.timing, recorded=when)
+            self._known[candidate.digest] = msgspec.structs.replace(found, recorded=when, timing=timing)
+        return found
+
+    def _judged(self, problem: Problem, candidate: Candidate) -> Verdict:
         done = self._pool.call(PoolJob(self._index, candidate))
         if not isinstance(done.result, Verdict):
             raise WorkerError(f"Judging failed: {done.error.strip().splitlines()[-1]}", where=problem.name)

@@ -10,7 +10,7 @@ from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
 from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
-from kernelllm.judge.checks.compared_sizes import compared_sizes
+from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
@@ -30,6 +30,7 @@ from kernelllm.judge.trials.gradient_uses import try_gradient_uses
 from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions
 from kernelllm.judge.trials.other_attributes import try_attributes
 from kernelllm.judge.trials.other_calls import try_other_calls
+from kernelllm.judge.trials.other_settings import try_other_settings
 from kernelllm.judge.trials.other_uses import try_other_uses
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import changes_with_calls
@@ -187,8 +188,9 @@ class Evaluation:
             for length, attempt in ((1, try_sizes_of_one), (0, try_empty)):
                 with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
                     trials.findings += attempt(worker, runs).findings()
-            if not self._context.on_gpu and (bounds := compared_sizes(self._candidate.source)):
-                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds) as runs:
+            bounds, exact = compared_sizes(self._candidate.source), exact_sizes(self._candidate.source)
+            if not self._context.on_gpu and (bounds or exact):
+                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact) as runs:
                     trials.findings += try_sizes_of_one(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if changes_with_calls(reference, reference.inputs(seed), seed):
@@ -215,6 +217,7 @@ class Evaluation:
             if worker.left > _LEFT * worker.seconds:
                 trials.findings += try_two_models(worker, reference, seed)
                 trials.findings += try_state_dict(worker, reference, seed)
+                trials.findings += try_other_settings(worker, reference, seed)
                 trials.findings += try_unusual_inputs(worker, reference, seed)
                 trials.findings += try_faint_arguments(worker, reference, seed)
                 try_in_proportion(worker, reference, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import warnings
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordab
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
-from kernelllm.problems.smallest_sizes import sets_between, sets_with
+from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_with
 
 _KEPT_PROBLEMS = 8
 _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
@@ -95,15 +96,17 @@ class References:
 
     @contextlib.contextmanager
     def between(
-        self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...]
-    ) -> Iterator[list[PreparedRun]]:
-        """The reference's runs at sizes between two of ``bounds``, where none was tried."""
+        self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...],
+        exact: tuple[tuple[int, int], ...] = (),
+    ) -> Iterator[list[PreparedRun]]:  # fmt: skip
+        """The reference's runs at sizes between two of ``bounds``, and at ``exact`` ones, where none was tried."""
 
         def made() -> list[PreparedRun]:
-            found = [self._prepared(problem, overrides, tried) for overrides in sets_between(problem, _own(tried), bounds, _BETWEEN)]
+            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _BETWEEN)]
+            found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 
-        with self._kept_runs(problem, fixed, bounds, made) as runs:
+        with self._kept_runs(problem, fixed, (*bounds, *itertools.chain(*exact)), made) as runs:
             yield runs
 
     @contextlib.contextmanager

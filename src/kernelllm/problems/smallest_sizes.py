@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -41,6 +41,29 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
 def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
     """Up to ``most`` sets in which one size lies between two of ``bounds`` that no size in the sets ``tried`` lies between, nor the
     problem's own; the others are those of the first set. Sizes that only change together do so. Those that take long are left out."""
+
+    def lengths(taken: set[int]) -> list[list[int]]:
+        middles = [(low, (low + high) // 2, high) for low, high in _gaps(taken, bounds)]
+        return [[n for n in (middle | 1, middle // _ROUND * _ROUND) if low < n <= high] for low, middle, high in middles]
+
+    return _sets_of(problem, tried, lengths, most)
+
+
+def sets_at(problem: Problem, tried: Sequence[Mapping[str, Any]], exact: Sequence[tuple[int, int]], most: int) -> list[dict[str, Any]]:
+    """Likewise up to ``most`` sets in which one size is one of ``exact``, of those that no size in the sets ``tried`` is: (0, number), or
+    (divisor, remainder)."""
+
+    def lengths(taken: set[int]) -> list[list[int]]:
+        new = [(by, n) for by, n in exact if not any(size % by == n if by else size == n for size in taken)]
+        return [[n if n > 1 else by + n, by + n] if by else [n] for by, n in new]
+
+    return _sets_of(problem, tried, lengths, most)
+
+
+def _sets_of(
+    problem: Problem, tried: Sequence[Mapping[str, Any]], lengths: Callable[[set[int]], list[list[int]]], most: int
+) -> list[dict[str, Any]]:
+    """``lengths``: of what a size is in the sets tried, to lists of others, of each of which the first that works is taken."""
     known = sizes.constants(problem)
     original = dict(slots(known))
     sets = [dict(slots({**known, **overrides})) for overrides in tried]
@@ -48,10 +71,8 @@ def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
     dry_runs, found = DryRuns(problem), list[dict[str, Any]]()
     for slot in varying:
         equal = tuple(other for other in varying if original[other] == original[slot])
-        for low, high in _gaps({original[slot], *(one[slot] for one in sets)}, bounds):
-            middle = (low + high) // 2
-            lengths = [length for length in (middle | 1, middle // _ROUND * _ROUND) if low < length <= high]
-            tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in lengths]
+        for wanted in lengths({original[slot], *(one[slot] for one in sets)}):
+            tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in wanted]
             made = [overridden(problem, original, {**sets[0], **values}) for values in tries]
             new = next((one for one in made if one not in found and _affordable(dry_runs, one)), None)
             found += [] if new is None else [new]

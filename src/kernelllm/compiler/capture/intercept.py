@@ -1,7 +1,5 @@
-"""Functions of torch that are replaced while a module is traced.
-
-Whole recurrent layers and attention become single operators; a few functions whose ATen form pins a size to a number,
-or differs between devices, are written out in terms that keep sizes symbolic.
+"""Functions of torch that are replaced while a module is traced: whole recurrent layers and attention become single operators,
+and functions whose ATen form pins a size to a number, or differs between devices, are written out with symbolic sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +21,14 @@ from torch.overrides import TorchFunctionMode
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import symbols
 from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
-from kernelllm.compiler.capture.decompositions import composite_functions, linear_algebra, plain_rules, selection_rules, special_functions
+from kernelllm.compiler.capture.decompositions import (
+    composite_functions,
+    interpolation,
+    linear_algebra,
+    plain_rules,
+    selection_rules,
+    special_functions,
+)
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
 from kernelllm.compiler.capture.decompositions.constant_vectors import evenly_spaced
 from kernelllm.compiler.capture.decompositions.expert_rules import rules as expert_rules
@@ -92,6 +97,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
+        patch(stack, torch._decomp.decompositions, "_upsample_linear", interpolation.rule())
         patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:

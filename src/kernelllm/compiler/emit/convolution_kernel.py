@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from dataclasses import dataclass, field
 
 import sympy
@@ -189,7 +190,9 @@ def text(found: Reader, shape: Shape, name: str, configs: list[str], pointers: t
             continue
         statement = _Placed(found.tile, shape.out_channels).visit(statement)
         lines += ast.unparse(_of_pixels(statement) if shape.transposed or partly else statement).splitlines()
-    tuned = ["@triton.autotune(", "    configs=[", *(f"        {c}," for c in configs), "    ],", "    key=[],", ")"]
+    in_place = ", ".join(f'"{p}"' for p in _written_in_place("\n".join(lines)))
+    restored = [f"    restore_value=[{in_place}],"] if in_place else []
+    tuned = ["@triton.autotune(", "    configs=[", *(f"        {c}," for c in configs), "    ],", "    key=[],", *restored, ")"]
     follows = f"{docstring[0].lower()}{docstring[1:]}" if docstring else "what follows it."
     note = f"Convolution, {follows}" if docstring else f"A convolution and {follows}"
     head = formatting.broken(f"def {name}({', '.join(own)}):", formatting.WIDTH)
@@ -198,6 +201,18 @@ def text(found: Reader, shape: Shape, name: str, configs: list[str], pointers: t
         convolution[1:1] = [f"there = pixels < {shape.pixels}", "pixels = tl.where(there, pixels, 0)"]
     statements = [*convolution, *map(formatting.quoted, lines)]
     return "\n".join([*tuned, "@triton.jit", *head, f'    """{note}"""', *(part for one in statements for part in _indented(one))])
+
+
+def _written_in_place(body: str) -> list[str]:
+    """Pointers that the statements load before they store to them: trying out a configuration must not change what the next one reads."""
+    found: list[str] = []
+    read: set[str] = set()
+    for access in re.finditer(r"tl\.(load|store)\(\s*(\w+)", body):
+        if access[1] == "load":
+            read.add(access[2])
+        elif access[2] in read and access[2] not in found:
+            found.append(access[2])
+    return found
 
 
 def _indented(line: str) -> list[str]:

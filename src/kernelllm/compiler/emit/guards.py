@@ -199,7 +199,7 @@ class Guards:
         large = index_limits.uncovered(offsets, [g.shape for g in self.inputs] if self._limited else [], own)
         if large:
             conditions[f"{self._size(large[0])} > {large[2]}"] = "offsets of 32 bits"
-        return lines + refused(conditions, "the kernels were written for", "ValueError")
+        return lines + refused(_divisors(conditions) | conditions, "the kernels were written for", "ValueError")
 
     def too_large(self, checked: list[str]) -> list[str]:
         """Statements that refuse tensors of too many elements, for inputs that no statement in ``checked`` looks at."""
@@ -358,6 +358,13 @@ class Guards:
 
 def _tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _divisors(conditions: Mapping[str, str]) -> dict[str, str]:
+    """What the conditions divide by and is computed: a quotient of sizes can be 0, such as a number of groups."""
+    nodes = [n for condition in conditions for n in ast.walk(syntax_tree(condition, mode="eval"))]
+    divided = [n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.FloorDiv, ast.Mod))]
+    return {f"{ast.unparse(d)} < 1": f"{ast.unparse(d)} >= 1" for d in divided if isinstance(d, ast.BinOp)}
 
 
 def refused(conditions: Mapping[str, str], start: str, error: str) -> list[str]:

@@ -122,6 +122,8 @@ MANY = 3
 
 _KERNEL = re.compile(r"^(?:@triton\.autotune\(\n(?:    .*\n)*\)\n)?@triton\.jit(?:\([^)]*\))?\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
 """A kernel, and how it is tuned."""
+_UNPACKED = re.compile(r"[(,]\s*\*\*")
+"""Options of a launch that the file puts together, such as that of a cooperative grid: Triton looks at them each time."""
 _CONSTANT = {"triton", "max", "min"}
 """Names whose meaning never changes."""
 
@@ -141,7 +143,7 @@ def wrapped(sections: Sequence[str], host: str, *, always: bool) -> list[str]:
         name, pointers = found[1], ["_ptr" in argument for argument in found[2].split(",")]
         first = pointers[0] and pointers == sorted(pointers, reverse=True) and not found.string[: found.start()].endswith(f"{NAME}\n")
         calls = [call for other, call in launches if other == name]
-        if not calls or not first or f"isinstance({name}, " in whole:  # the file asks whether it is one of Triton's
+        if not calls or not first or any(_UNPACKED.search(call) for call in calls):
             return found[0]
         way = ALIKE if _alike(calls, sum(pointers)) else NAME
         used.add(way)

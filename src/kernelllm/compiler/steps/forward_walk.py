@@ -46,6 +46,11 @@ class Walk:
                 self._assigned(name, ast.BinOp(ast.Name(name, ast.Load()), op, value))
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=value) if all(isinstance(n, ast.Name) for n in names):
                 self._unpacked([n.id for n in names if isinstance(n, ast.Name)], value)
+            case ast.Return(value=ast.Tuple(elts=values)):
+                self._returned(values)
+            case ast.Return(value=ast.Call() as value) if self._is_extreme(value):
+                self._target = "out"
+                self.lines.append(f"return {self._both(value)}")
             case ast.Return(value=ast.expr() as value):
                 self._target = "out"
                 found = self.translated(value)
@@ -56,6 +61,20 @@ class Walk:
                 pass
             case _:
                 raise Unsupported(type(node).__name__)
+
+    def _returned(self, nodes: Sequence[ast.expr]) -> None:
+        """Several results."""
+        texts = []
+        with self._holding() as held:
+            for node, later in zip(nodes, self._later(nodes), strict=True):
+                self._target = "out"
+                with self._waiting(later):
+                    found = self.translated(node)
+                    if not isinstance(found.value, torch.Tensor):
+                        raise Unsupported("a result that is no tensor")
+                    texts.append(self.host(found, "out"))
+                held.append(found)
+        self.lines.append(f"return {', '.join(texts)}")
 
     def _assigned(self, name: str, node: ast.expr) -> None:
         self._target = name
@@ -75,7 +94,7 @@ class Walk:
     def _unpacked(self, names: list[str], node: ast.expr) -> None:
         """Sizes, or pieces, by their names."""
         values = self.evaluated(node)
-        text = self.python_text(node)
+        text = self._both(node) if isinstance(node, ast.Call) and self._is_extreme(node) else self.python_text(node)
         if len(values) != len(names):
             raise Unsupported("names for something else")
         made = [self._free(name, among=names) for name in names]
@@ -132,6 +151,12 @@ class Walk:
     def _is_extreme(self, node: ast.Call) -> bool:
         return _name(node.func) in _EXTREMES and isinstance(self.evaluated(node), tuple)
 
+    def _both(self, node: ast.Call) -> str:
+        """Values and places of ``max`` or ``min``."""
+        self._current = self.evaluated(node)[1]
+        self._extreme(node, 1)
+        return self.lines.pop().partition(" = ")[2].removesuffix("[1]")
+
     def _extreme(self, node: ast.Call, at: int) -> StepValue:
         args = node.args if isinstance(node.func, ast.Attribute) and self._is_module(node.func.value) else [_base(node.func), *node.args]
         op = _name(node.func)
@@ -154,6 +179,9 @@ class Walk:
         args = [_base(node.func), *node.args] if of_tensor else list(node.args)
         if name in step_rules.VIEWS:
             return StepValue(self._current, self.python_text(node))
+        if name == "embedding" and len(args) == 2 and not named:
+            ids, table = (self.host(self.translated(a)) for a in args)
+            return StepValue(self._current, f"{table}[{ids}]")
         rule = step_rules.STEPS.get(name) or step_calls.CALLS.get(name)
         if name == "tensor" and len(args) == 1 and isinstance(self.evaluated(args[0]), _NUMBER):
             return StepValue(self._current, self.python_text(args[0]), scalar=True)
@@ -173,6 +201,8 @@ class Walk:
             if layer.reduction != "mean" and name != "cross_entropy":
                 named["reduction"] = ast.Constant(str(layer.reduction))
             return self._applied(step_calls.CALLS[name], node.args, named)
+        if isinstance(layer, nn.Embedding) and layer.max_norm is None and len(node.args) == 1:
+            return StepValue(self._current, f"{path}.weight[{self.host(self.translated(node.args[0]))}]")
         rule = step_rules.LAYER_STEPS.get(type(layer)) or step_calls.LAYER_CALLS.get(type(layer))
         if isinstance(layer, nn.Identity) or rule is None or len(node.args) != 1:
             raise Unsupported(type(layer).__name__)
@@ -180,18 +210,30 @@ class Walk:
 
     def _applied(self, rule: step_rules.Rule, args: list[ast.expr], named: dict[str, ast.expr]) -> StepValue:
         with self._holding() as held:
-            found = []
-            for node in args:
-                found.append(self.translated(node))
-                held.append(found[-1])
-            told = {}
-            for name, node in named.items():
-                told[name] = self.translated(node)
-                held.append(told[name])
+            nodes = [*args, *named.values()]
+            for node, later in zip(nodes, self._later(nodes), strict=True):
+                with self._waiting(later):
+                    made = self.translated(node)
+                held.append(made)
+            found, told = held[: len(args)], dict(zip(named, held[len(args) : len(nodes)], strict=True))
             try:
                 return rule(self, *found, **told)
             except TypeError as error:
                 raise Unsupported(str(error)) from error
+
+    def _later(self, nodes: Sequence[ast.expr]) -> Iterator[list[StepValue]]:
+        """For each expression the values that those behind it read."""
+        for at in range(1, len(nodes) + 1):
+            names = [n.id for later in nodes[at:] for n in ast.walk(later) if isinstance(n, ast.Name)]
+            yield [self.known[name] for name in dict.fromkeys(names) if name in self.known]
+
+    @contextmanager
+    def _waiting(self, values: Sequence[StepValue]) -> Iterator[None]:
+        """Values that stay, whatever is called meanwhile."""
+        with self._holding() as held:
+            held += values
+            with self._holding():
+                yield
 
     @contextmanager
     def _holding(self) -> Iterator[list[StepValue]]:
@@ -279,6 +321,14 @@ class Walk:
             return True
         return any(value.reads(made) for value in (*others, *held)) or (made != name and made in self.known)
 
+    def held_text(self, node: ast.expr) -> str:
+        """The host's text of an expression; its name stays free of others while the expression around it is written."""
+        with self._holding():
+            found = self.translated(node)
+            text = self.host(found)
+        self._held[-1].append(found)
+        return text
+
     def python_text(self, node: ast.expr) -> str:
         """An expression for the host, with the names that values have there. What computes in it is written first."""
         with self._holding() as held:
@@ -294,7 +344,7 @@ class _OfHost(ast.NodeTransformer):
         computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in step_rules.VIEWS)
         value = self.walk.evaluated(node) if computes and isinstance(node, ast.expr) else None
         if isinstance(value, torch.Tensor) and isinstance(node, ast.expr):
-            return syntax(self.walk.host(self.walk.translated(node)))
+            return syntax(self.walk.held_text(node))
         if isinstance(value, tuple) and any(isinstance(v, torch.Tensor) for v in value):
             raise Unsupported("several results")
         return super().visit(node)

@@ -104,6 +104,16 @@ def _where(w: FileInSteps, condition: StepValue, x: StepValue, y: StepValue) -> 
     return w.step("tl.where({0}, {1}, {2})", condition, x, y)
 
 
+def _masked_fill(w: FileInSteps, x: StepValue, mask: StepValue, value: StepValue) -> StepValue:
+    return w.step("tl.where({0}, {1}, {2})", mask, value, x)
+
+
+def _full_like(w: FileInSteps, x: StepValue, fill_value: StepValue) -> StepValue:
+    if not isinstance(fill_value.value, (int, float)):
+        raise Unsupported("a tensor full of a tensor")
+    return fill_value
+
+
 def _zeros_like(w: FileInSteps, x: StepValue) -> StepValue:
     return w.number(0.0)
 
@@ -120,7 +130,8 @@ STEPS: Final[dict[str, Rule]] = {
     "softshrink": _named("softshrink({0}, {1})", lambd=0.5), "hardshrink": _named("hardshrink({0}, {1})", lambd=0.5),
     "threshold": _named("threshold({0}, {1}, {2})", threshold=0.0, value=0.0), "gelu": _gelu, "clamp": _clamp, "clip": _clamp, "pow": _pow,
     "clamp_min": lambda w, x, min: _clamp(w, x, min), "clamp_max": lambda w, x, max: _clamp(w, x, None, max), "lerp": _lerp,
-    "maximum": _two("larger({0}, {1})"), "minimum": _two("smaller({0}, {1})"), "where": _where, "zeros_like": _zeros_like,
+    "maximum": _two("larger({0}, {1})"), "minimum": _two("smaller({0}, {1})"), "where": _where, "masked_fill": _masked_fill,
+    "full_like": _full_like, "zeros_like": _zeros_like,
     "ones_like": _ones_like, "add_": _two("{0} + {1}"), "mul_": _two("{0} * {1}"),
 }  # fmt: skip
 """Functions of elements, by name."""

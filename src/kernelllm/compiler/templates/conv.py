@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from .conv_packed import conv_channel_last, conv_out_index, conv_pack_input, conv_pack_weight, conv_store_tile
+from .conv_points import conv_points
 
 
 @triton.jit
@@ -214,6 +215,9 @@ def conv_direct(x, weight, bias, parts, start, stride, dilation, up, precision, 
     inside = not has_up and all(start[i] >= 0 and last[i] < spatial[i] for i in range(3))
     points = inside and taps == [1, 1, 1] and list(stride) == [1, 1, 1] and spatial == out_spatial and x[0, 0].is_contiguous()
     dense, index = conv_out_index(out, True)
+    if points and dense and c > 16 and (x.element_size() == 2 or precision == "tf32"):
+        conv_points(x, weight, bias, out, precision)
+        return
     pixels, phases = math.prod(out_spatial), math.prod(up)
     grid = lambda block_m, block_n: phases * images * groups * triton.cdiv(pixels, block_m) * triton.cdiv(o, block_n)
     if precision == "sum":
@@ -224,16 +228,12 @@ def conv_direct(x, weight, bias, parts, start, stride, dilation, up, precision, 
         block_k = min(32, max(16, triton.next_power_of_2(c * math.prod(most))))
         while block_m * block_n > 64 * 64 and grid(block_m, block_n) < 132:
             block_m, block_n = (block_m // 2, block_n) if block_m >= block_n else (block_m, block_n // 2)
-    warps, stages = 8 if block_m >= 128 else 4, 2
-    half = x.element_size() == 2
-    if points and o > 128 and grid(64, 256) >= 264 and (half or precision == "tf32"):  # wide tiles: images are read less often
-        block_m, block_n, warps, stages = (128, 128, 4, 3) if half else (64, 256, 4, 2)
     if c * math.prod(taps) <= 16:  # of so few products cuDNN rounds nothing
         precision = "tf32x3" if precision == "tf32" else precision
     conv_direct_kernel[(grid(block_m, block_n),)](
         x, weight, bias if bias is not None else x, out, images, o, c, *spatial, *out_spatial, *start, *stride, *dilation, *up,
         *common, *inverse, *x.stride(), *weight.stride(), *parts.stride(), bias is not None, precision, acc, inside, points, has_up, dense,
-        index, *taps, *most, block_m, block_n, block_k, num_warps=warps, num_stages=stages,
+        index, *taps, *most, block_m, block_n, block_k, num_warps=8 if block_m >= 128 else 4, num_stages=2,
     )
 
 

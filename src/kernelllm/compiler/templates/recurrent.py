@@ -46,7 +46,8 @@ def recurrent_kernel(x_ptr, given_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_
     """Steps ``first`` to ``last`` for BLOCK_H units of one (layer, direction), the layers each one step behind the other.
 
     x [T,B,I]; w_in [layers*DIRS, 4 or 1, H, w_in_row] and w_rec [.., H, H] hold four groups of rows (one for RNNs): LSTM i, f, g, o;
-    GRU r, z, n of the input, n of the state. bias [.., 4 or 1, H]; y [layers, T, B, DIRS*H]; h0, c, hn [layers*DIRS, B, H].
+    GRU r, z, n of the input, n of the state. bias [.., 2, 4 or 1, H]: the two are added. y [layers, T, B, DIRS*H]; h0, c, hn
+    [layers*DIRS, B, H].
     AHEAD: given [T, B, DIRS, 4 or 1, H] is what the input gives.
     """
     GROUPS: tl.constexpr = 1 if KIND == "tanh" or KIND == "relu" else 4
@@ -69,7 +70,8 @@ def recurrent_kernel(x_ptr, given_ptr, w_in_ptr, w_rec_ptr, bias_ptr, h0_ptr, c_
     w_mask = (row_unit < H)[None, :]
     w_in = w_in_ptr + w_rows[None, :] * w_in_row
     w_rec = w_rec_ptr + w_rows[None, :] * H
-    bias = tl.load(bias_ptr + w_rows, mask=row_unit < H, other=0.0).to(ACC)
+    biases = bias_ptr + part * GROUPS * H + w_rows
+    bias = tl.load(biases, mask=row_unit < H, other=0.0).to(ACC) + tl.load(biases + GROUPS * H, mask=row_unit < H, other=0.0).to(ACC)
     # GRU: the third group sees the input only, the fourth the state only.
     in_mask = w_mask & (row_group != 3)[None, :] if KIND == "gru" else w_mask
     rec_mask = w_mask & (row_group != 2)[None, :] if KIND == "gru" else w_mask
@@ -131,11 +133,11 @@ def recurrent_given(rows, w_in, allow_tf32):
 
 
 def recurrent_pack(params, has_biases, parts, kind, hidden, width):
-    """torch's flat parameter list -> w_in [parts, groups, H, width], w_rec [parts, groups, H, H], bias [parts, groups, H]."""
+    """torch's flat parameter list -> w_in [parts, groups, H, width], w_rec [parts, groups, H, H], bias [parts, 2, groups, H]."""
     groups = {"tanh": 1, "relu": 1, "lstm": 4, "gru": 4}[kind]
     w_in = params[0].new_zeros((parts, groups, hidden, width))
     w_rec = params[0].new_zeros((parts, groups, hidden, hidden))
-    bias = params[0].new_zeros((parts, groups, hidden), dtype=torch.promote_types(params[0].dtype, torch.float32))
+    bias = params[0].new_zeros((parts, 2, groups, hidden), dtype=torch.promote_types(params[0].dtype, torch.float32))
     each = 4 if has_biases else 2
     for part in range(parts):
         w_ih, w_hh = params[part * each], params[part * each + 1]
@@ -148,12 +150,12 @@ def recurrent_pack(params, has_biases, parts, kind, hidden, width):
             w_rec[part, 3] = w_hh[2]
         if has_biases:
             b_ih, b_hh = params[part * each + 2].unflatten(0, (-1, hidden)), params[part * each + 3].unflatten(0, (-1, hidden))
-            bias[part, : b_ih.shape[0]] = b_ih
+            bias[part, 0, : b_ih.shape[0]] = b_ih
             if kind == "gru":
-                bias[part, :2] += b_hh[:2]
-                bias[part, 3] = b_hh[2]
+                bias[part, 1, :2] = b_hh[:2]
+                bias[part, 1, 3] = b_hh[2]
             else:
-                bias[part] += b_hh
+                bias[part, 1] = b_hh
     return w_in, w_rec, bias
 
 
@@ -177,7 +179,7 @@ def recurrent_run(kind, x, h0, c0, params, has_biases, num_layers, dropout, trai
         precision, acc = "sum", tl.float64
     block_b = min(64, max(16, triton.next_power_of_2(batch)))
     block_k = 16 if precision == "sum" else min(64, max(16, triton.next_power_of_2(max(hidden, inputs))))
-    compiled = isinstance(recurrent_kernel, triton.JITFunction)  # Triton's interpreter runs one program after the other
+    compiled = x.is_cuda  # elsewhere Triton's interpreter runs one program after the other
     cores = torch.cuda.get_device_properties(x.device).multi_processor_count if compiled else 0
     slots_at_once = num_layers if dirs == 1 else 2
     block_h = 16

@@ -1,4 +1,5 @@
-"""Numbers that a candidate's source compares with: between two of them it may do something that it does at no size tried."""
+"""Numbers that a candidate's source compares with: between two of them, at one of them, or where a remainder is one of them it may do
+something that it does at no size tried."""
 
 from __future__ import annotations
 
@@ -12,16 +13,39 @@ _LEAST, _LARGEST = 16, 2**16
 
 def compared_sizes(source: str) -> tuple[int, ...]:
     """Such numbers in ascending order: literals, products of them, and names that the file gives to one."""
+    compares, named = _compares(source)
+    found = {_number(side, named) for node in compares for side in (node.left, *node.comparators)}
+    return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
+
+
+def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
+    """Numbers that are compared for equality, as (0, number), and remainders that are, as (divisor, remainder): ``n % 32 == 17``."""
+    compares, named = _compares(source)
+    found: set[tuple[int, int]] = set()
+    for node in compares:
+        if len(node.comparators) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            continue
+        for side, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
+            if (value := _number(side, named)) is None:
+                continue
+            divisor = _number(other.right, named) if isinstance(other, ast.BinOp) and isinstance(other.op, ast.Mod) else None
+            if divisor is not None and 0 <= value < divisor <= _LARGEST:
+                found.add((divisor, value))
+            elif divisor is None and _LEAST <= value <= _LARGEST:
+                found.add((0, value))
+    return tuple(sorted(found))
+
+
+def _compares(source: str) -> tuple[list[ast.Compare], dict[str, int]]:
+    """All comparisons, and names that the file gives to numbers."""
     known = walked(source)
     if known is None:
-        return ()
+        return [], {}
     named: dict[str, int] = {}
     for node in known.tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (value := _number(node.value, {})) is not None:
             named[node.targets[0].id] = value
-    sides = [side for node in known.nodes if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)]
-    found = {_number(side, named) for side in sides}
-    return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
+    return [node for node in known.nodes if isinstance(node, ast.Compare)], named
 
 
 def _number(node: ast.expr, named: dict[str, int]) -> int | None:

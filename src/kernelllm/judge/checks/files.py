@@ -28,6 +28,10 @@ _KNOWN_VARIABLES = (
 _PRIVATE = ("/proc/", "/root", "/home", "/etc/shadow")
 
 
+_OF_THE_JUDGE = ("OMP_", "MKL_", "CUDA_CACHE_PATH", "TORCHINDUCTOR_", "TRITON_CACHE_DIR", "TRITON_HOME")
+"""Variables that workers have values of their own for."""
+
+
 class Files:
     name = "files"
     describe = "reads files, descriptors or the environment, where the harness might be found"
@@ -62,9 +66,12 @@ class Files:
                 continue
             named.update(ast.walk(owner))
             variable = known.text(key)
+            line, stored = getattr(node, "lineno", 0), isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
             if variable is None or not variable.startswith(allowed) or variable in backend.hidden_variables:
-                line = getattr(node, "lineno", 0)
                 found.append(Finding(check=self.name, message=f"Reads the environment ({variable or 'unknown variable'}).", line=line))
+            elif variable.startswith(_OF_THE_JUDGE) and not stored:
+                message = f"Reads {variable} of the environment, which is another one under a judge than for users."
+                found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=line))
         for use in known.uses():
             if use.path in ("os.environ", "os.environb") and use.node not in named and not isinstance(use.node, ast.ImportFrom):
                 found.append(Finding(check=self.name, message="Reads the whole environment.", line=use.line))

@@ -11,22 +11,12 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.scopes import Binding
 from kernelllm.judge.checks.syntax import Source, analyse, kernels, starts
 from kernelllm.judge.checks.texts import Parameter
+from kernelllm.judge.checks.whereabouts import MACHINE, PROCESS, own_names
 
 _DEPTH = 4
 _BINDERS = frozenset({"globals", "setattr", "vars", "locals", "modules", "__dict__", "__setattr__", "import_module", "__import__"})
 """What can give a name of the file a meaning that its text does not tell."""
 _STATEMENTS = ast.Try | ast.Match | ast.ClassDef | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
-_MACHINE = ("torch.version", "torch.__version__", "torch.backends.cuda.is_built", "torch.__config__")
-"""Which machine and versions: asked by many honest kernels."""
-_PROCESS = (
-    "torch.initial_seed", "torch.random.initial_seed", "torch.get_rng_state", "torch.random.get_rng_state",
-    "torch.default_generator", "torch.random.default_generator", "torch.cuda.initial_seed", "torch.backends.cpu", "platform",
-    "os.cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "sys.argv", "sys.executable", "sys.prefix", "sys.flags",
-    "builtins.__file__", "random", "numpy.random", "secrets", "uuid", "os.urandom",
-)  # fmt: skip
-"""Which process, with which seed, and numbers that differ from process to process: no kernel needs them."""
-
-
 _ASKS = ("builtins.type", "builtins.hasattr", "builtins.isinstance", "builtins.callable", "builtins.dir")
 
 _INSIDE = "Uses {!r}, which is inside a kernel: what is launched may not be what is written."
@@ -50,14 +40,17 @@ class KernelNames:
                 Finding(check=self.name, message=f"The kernel {function.name} {what}.", line=line)
                 for what, line in allowed.foreign(body)
             ] if allowed else []  # fmt: skip
-        machine = (*_MACHINE, *(backend.names.machine if backend.names else ()))
+        machine = (*MACHINE, *(backend.names.machine if backend.names else ()))
         launching = backend.names.launching if backend.names else ()
         for use in known.uses():
-            asks = starts(use.path, *machine, *_PROCESS) and use.path not in launching
+            asks = starts(use.path, *machine, *PROCESS) and use.path not in launching
             if asks and use.node not in inside and not isinstance(use.node, ast.Import | ast.ImportFrom):
-                severity = Severity.WARN if starts(use.path, *_PROCESS) else Severity.INFO
+                severity = Severity.WARN if starts(use.path, *PROCESS) else Severity.INFO
                 message = f"Asks where it runs ({use.path}): judge and user may get different kernels."
                 found.append(Finding(check=self.name, message=message, severity=severity, line=use.line))
+        for asked in own_names(known):
+            message = "Asks under which name it was loaded: judge and user may get different kernels."
+            found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=asked.lineno))
         made = {function.name for function in jitted}
         for node in known.attributes():
             if not isinstance(node.ctx, ast.Load) and _is_kernel(known, node.value, made):
@@ -103,7 +96,7 @@ class _Allowed:
         named = {n.id if isinstance(n, ast.Name) else n.attr for n in known.nodes if isinstance(n, ast.Name | ast.Attribute)}
         stars = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in known.nodes)
         self.binds_unseen = stars or bool(named & _BINDERS)
-        self.tells = (*_PROCESS, *_MACHINE, *names.machine, "builtins.type")
+        self.tells = (*PROCESS, *MACHINE, *names.machine, "builtins.type")
 
     def foreign(self, body: list[ast.AST]) -> Iterator[tuple[str, int]]:
         """What a kernel's body has that is not of its language: what it does, and the line."""

@@ -6,7 +6,8 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.syntax import analyse
+from kernelllm.judge.checks.syntax import Source, analyse, starts
+from kernelllm.judge.checks.texts import Element
 from kernelllm.judge.observation import Observation, TrialRun
 
 _LEAST_RUNS = 3
@@ -15,6 +16,7 @@ _KEPT = 0.5
 _OTHER_WORK = ("zeros", "constants")
 """Kinds of inputs on which there may be nothing to compute: all is masked, a flag is off."""
 
+_DEPTH = 3
 MOST_ALIGNED = 256
 """Bytes up to which an address is looked at for its alignment."""
 
@@ -24,8 +26,10 @@ class Replay:
     describe = "gives the same output whatever the inputs are: a constant, or an earlier call's result"
 
     def source(self, tree: ast.Module, backend: Backend) -> list[Finding]:
-        """Dictionaries keyed by a tensor's address or identity. Reported: fresh inputs at old addresses decide."""
+        """Dictionaries keyed by a tensor's address or identity. Reported: fresh inputs at old addresses decide. What is made of parameters
+        may be kept: others are tried, and some change in place."""
         known = analyse(tree)
+        built = _built(known)
         arguments = {n.arg for n in known.nodes if isinstance(n, ast.arg)}
         found = []
         for node in analyse(tree).nodes:
@@ -40,7 +44,7 @@ class Replay:
                 keys = [node.value]
             for key in keys:
                 aligned = {id(n.left) for n in ast.walk(key) if isinstance(n, ast.BinOp) and _keeps_few_bits(n)}
-                if any(_address(inner, known) for inner in ast.walk(key) if id(inner) not in aligned):
+                if any(_address(n, known) and not _of_built(n, known, built) for n in ast.walk(key) if id(n) not in aligned):
                     line = getattr(node, "lineno", 0)
                     found.append(
                         Finding(check=self.name, message="Remembers something by a tensor's address.", severity=Severity.WARN, line=line)
@@ -105,6 +109,37 @@ def _of_two(node: ast.Compare, arguments: set[str]) -> bool:
         if not (_address(sides[number], None) and isinstance(side, ast.Name) and side.id in arguments - {"self"}):
             return False
     return True
+
+
+def _built(known: Source) -> set[str]:
+    """Attributes that get nothing but layers and parameters, in constructors alone."""
+    layers, others = set[str](), set[str]()
+    inside = {id(n) for f in known.nodes if isinstance(f, ast.FunctionDef) and f.name == "__init__" for n in ast.walk(f)}
+    for node in known.nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for target in (t for t in targets if isinstance(t, ast.Attribute)):
+            made = isinstance(value, ast.Call) and id(node) in inside and any(starts(p, "torch.nn") for p in known.paths(value.func))
+            (layers if made else others).add(target.attr)
+    return layers - others
+
+
+def _of_built(node: ast.AST, known: Source, built: set[str], depth: int = 0) -> bool:
+    """Whether an address is that of a parameter: of ``self.linear.weight``, or of a name that stands for such alone."""
+    if isinstance(node, ast.Call):
+        node = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else node
+    chain = list[str]()
+    while isinstance(node, ast.Attribute):
+        chain.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or depth > _DEPTH:
+        return False
+    if chain:
+        return node.id == "self" and chain[-1] in built
+    bound = known.bindings(node) or []
+    values = [value.iterable if isinstance(value, Element) else value for value in bound]
+    each = [part for value in values for part in (value.elts if isinstance(value, ast.Tuple | ast.List) else [value])]
+    return bool(each) and all(isinstance(one, ast.expr) and _of_built(one, known, built, depth + 1) for one in each)
 
 
 def _address(node: ast.AST, known: object) -> bool:

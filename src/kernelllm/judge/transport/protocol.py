@@ -140,8 +140,8 @@ class RunOnce(msgspec.Struct, tag="run"):
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False  # run without fences: to the candidate, memory is what it is in timed runs
-    grad: bool = False
-    """With gradients enabled, and inputs that require them, as those who call a model often have them."""
+    grad: bool = False  # with gradients enabled, and inputs that require them, as those who call a model often have them
+    setting: str = ""  # with one of kernelllm.judge.caller_settings
     inference: bool = False  # in inference mode
     spoiled: bool = False  # after the outputs of the run before were written into
     times: int = 1  # call the model so often; what the last call returns is the output

@@ -13,18 +13,21 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.reference_results import is_wrong
 from kernelllm.problems.nested import mapped, tensors
 
-_MATRIX = 2
-"""Dimensions of a matrix."""
+_MATRIX, _IMAGES = 2, (4, 5)
+"""Dimensions of a matrix, and of images and volumes."""
 _ELSE = " (first dimensions that changed places in memory, one input of several, or a column of a table)"
+_LAST = " (images with their channels last)"
 WARNING = "With inputs that are not contiguous the result{} is another one{}: call .contiguous(), or refuse them."
 
 
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """What is told of each, and the inputs: all transposed, all parts of longer rows; then vectors as columns of tables beside every second
-    one of the others, with its first dimensions in the order of heads beside each other; then the rest of those that have such dimensions.
-    Only where anything changes."""
+    """What is told of each, and the inputs: all transposed, all parts of longer rows, images with channels last; then vectors as columns of
+    tables beside every second one of the others, with its first dimensions in the order of heads beside each other; then the rest of those
+    that have such dimensions. Only where anything changes."""
     yield "", mapped(inputs, _transposed)
     yield "", mapped(inputs, _of_wider_rows)
+    if any(tensor.dim() in _IMAGES for tensor in tensors(inputs)):
+        yield _LAST, mapped(inputs, lambda tensor: other_layout(tensor) if tensor.dim() in _IMAGES else tensor)
     given = list({id(t): t for t in tensors(inputs)}.values())
     if len(given) == 1 and given[0].dim() == _MATRIX:
         return  # it was transposed

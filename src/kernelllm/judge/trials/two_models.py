@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Finding, Severity, Status
+from kernelllm.judge.caller_settings import FROZEN
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.compare import Rules
@@ -42,17 +43,22 @@ def try_two_models(process: CandidateProcess, reference: Reference, seed: int) -
         said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
         build(process, reference)
         return [Finding(check="limits", message=f"It cannot be copied (copy.deepcopy): {said}", severity=Severity.INFO)]
-    _in_turn(process, reference, saved, other, seed, own, "where a model and a copy of it (copy.deepcopy) get different parameters")
+    where = "where a model and a copy of it (copy.deepcopy) get different parameters"
+    _in_turn(process, reference, saved, other, seed, own, f"{where} and need no gradients", setting=FROZEN)
+    process.load(buffers, reference.training, swap=True)  # the copy again
+    _in_turn(process, reference, saved, other, seed, own, where)
     return []
 
 
-def _in_turn(process: CandidateProcess, reference: Reference, saved: State, other: State, seed: int, own: Any, where: str) -> None:
+def _in_turn(
+    process: CandidateProcess, reference: Reference, saved: State, other: State, seed: int, own: Any, where: str, setting: str = ""
+) -> None:
     """The second model, which is active, with other parameters, then the first, which stays."""
     inputs, buffers = reference.inputs(seed), {name: saved[name] for name in reference.buffers()}
     process.load(other, reference.training)
-    second = process.run(inputs, seed).value
+    second = process.run(inputs, seed, setting=setting).value
     process.load(buffers, reference.training, swap=True)  # runs change them
-    first = process.run(inputs, seed).value
+    first = process.run(inputs, seed, setting=setting).value
     if not _right(reference, saved, saved, seed, own):
         return  # rounding decides, say: it says nothing of two
     for which, state, value in (("second", other, second), ("first", saved, first)):

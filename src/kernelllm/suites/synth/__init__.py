@@ -9,14 +9,16 @@ from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Problem
 from kernelllm.suites import contract
 from kernelllm.suites.synth.chains import chain
+from kernelllm.suites.synth.composed import composed
 from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
-VERSION = "8"
+VERSION = "9"
 """The grammar's version: the same version, seed and number give the same text."""
-_SINGLE, _CHAIN = 0.35, 0.55
-"""Shares of single operators with all of their settings, and of products and convolutions with others behind them."""
+_SINGLE, _CHAIN, _COMPOSED = 0.2, 0.4, 0.36
+"""Shares of single operators with all of their settings, of products and convolutions with others behind them, and of modules of several
+statements."""
 _LENGTHS = {1: 0.1, 2: 0.46, 3: 0.27, 4: 0.1, 5: 0.05, 6: 0.02}
 
 
@@ -52,6 +54,8 @@ def drawn(seed: int, number: int) -> tuple[ModuleText, str]:
         return module, module.text(single(module))
     if way < _SINGLE + _CHAIN:
         return module, module.text(chain(module))
+    if way < _SINGLE + _CHAIN + _COMPOSED:
+        return module, module.text(composed(module))
     value = _start(module)
     length = rng.choices(list(_LENGTHS), list(_LENGTHS.values()))[0]
     for place in range(length):

@@ -228,6 +228,7 @@ class ModuleText:
         lines += [f"        {line}" for line in self.layers]
         if self.style.dtype and self.layers:
             lines.append(f"        self.to(torch.{self.style.dtype})")
+        out = "" if "," in result.text else out
         names = "".join(f", {name}{hint}" for name, _ in self.inputs)
         lines += ["", f"    def forward(self{names}){out}:"]
         if self.style.documented:

@@ -1,0 +1,71 @@
+"""What the program around a model may have set, and what it may pass: no result may depend on it. Runs of a worker ask for one by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kernelllm.problems.nested import mapped
+
+FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
+BEHIND, UNALIGNED = "behind", "unaligned"
+WHERE = {
+    FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
+    DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
+    FROZEN: "where the parameters need no gradients (requires_grad_(False))",
+    RESULTS: "where inputs are results of other operations, with gradients",
+    PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
+    BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
+    UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
+}
+"""What a reader is told of each."""
+_BEFORE = {BEHIND: 16, UNALIGNED: 1}
+"""Elements before a tensor."""
+
+
+@contextlib.contextmanager
+def setting(name: str, model: Any) -> Iterator[None]:
+    """A context manager for the call; nothing where there is no name."""
+    default, strict = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
+    try:
+        if name == FLOAT64:
+            torch.set_default_dtype(torch.float64)
+        elif name == DETERMINISTIC:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        if name == FLOAT64:
+            torch.set_default_dtype(default)
+        elif name == DETERMINISTIC:
+            torch.use_deterministic_algorithms(strict)
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def given(name: str, inputs: Any) -> Any:
+    """The inputs as the setting has them."""
+    if name not in (RESULTS, PARAMETERS, *_BEFORE):
+        return inputs
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        if name in _BEFORE:
+            return _behind_others(tensor, _BEFORE[name])
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.detach().requires_grad_(True).view_as(tensor) if name == RESULTS else torch.nn.Parameter(tensor.detach(), False)
+
+    return mapped(inputs, changed)
+
+
+def _behind_others(tensor: torch.Tensor, before: int) -> torch.Tensor:
+    """A copy, contiguous, behind some of its own values."""
+    if not tensor.numel() or not tensor.is_contiguous():
+        return tensor
+    flat = tensor.reshape(-1)
+    return torch.cat([flat[-1:].expand(before), flat])[before:].view(tensor.shape)
