@@ -12,13 +12,13 @@ import sympy
 
 from kernelllm.compiler import write_time
 from kernelllm.compiler.emit import forward as fw
-from kernelllm.compiler.emit import integers, kernel_text
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
-from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.buffer_names import name_buffers
-from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import HostProgram
-from kernelllm.compiler.emit.readable_names import kernel_name, operator_words
+from kernelllm.compiler.emit.kernels import integers, kernel_text
+from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig, launch_config
+from kernelllm.compiler.emit.kernels.clean import Cleaned, clean
+from kernelllm.compiler.emit.kernels.readable_names import kernel_name, operator_words
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from kernelllm.compiler.capture.captured import Captured, GraphInput, SizeExpression
-from kernelllm.compiler.emit import constructor_checks, index_limits, integers, size_examples
+from kernelllm.compiler.emit import index_limits, size_examples
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
-from kernelllm.compiler.emit.constructor_checks import OPPOSITE, literal
+from kernelllm.compiler.emit.constructors import constructor_checks
+from kernelllm.compiler.emit.constructors.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kernelllm.compiler.emit.ast_tools import Rename, Replace, assigned, copy_of, every, reads
-from kernelllm.compiler.emit.interpret import decides_speed, is_device
+from kernelllm.compiler.emit.template_code.interpret import decides_speed, is_device
 
 _SIMPLE = ast.Assign | ast.AugAssign | ast.Expr | ast.Return
 _SHORT = 32

@@ -10,12 +10,12 @@ import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, assigned, bindings, call, every, fresh, name_of, prune, reads
-from kernelllm.compiler.emit.folding import direct, fold, masks_applied_twice, shared_masks
 from kernelllm.compiler.emit.helpers import HELPERS
-from kernelllm.compiler.emit.simplify import Simplifier
-from kernelllm.compiler.emit.value_types import Facts
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.folding import direct, fold, masks_applied_twice, shared_masks
+from kernelllm.compiler.emit.kernels.simplify import Simplifier
+from kernelllm.compiler.emit.kernels.value_types import Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.core.text import syntax_tree
 

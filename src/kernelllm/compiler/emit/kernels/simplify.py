@@ -6,10 +6,10 @@ import ast
 import math
 import struct
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import assigned, bindings, call, copy_of, every, name_of
 from kernelllm.compiler.emit.helpers import RENAMED, plain_name
-from kernelllm.compiler.emit.value_types import FLOATS, TYPES, Facts
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.value_types import FLOATS, TYPES, Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree

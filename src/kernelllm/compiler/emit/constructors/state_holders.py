@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelllm.compiler.emit.model_class import KeptParts
+from kernelllm.compiler.emit.constructors.model_class import KeptParts
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems import sizes
 from kernelllm.problems.graphs.graph_text import HOLDER, ModuleMembers, known_text, path_text, tensor_text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import copy
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import Replace, all_reads, assigned, bindings, call, conjuncts, every, fresh, name_of, reads
 from kernelllm.compiler.emit.helpers import HELPERS
+from kernelllm.compiler.emit.kernels import integers
 
 
 def _accumulation(statement: ast.Assign) -> ast.stmt:

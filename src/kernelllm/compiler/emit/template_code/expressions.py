@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from kernelllm.compiler.emit import abstract
-from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Value, apply, const, join, known
+from kernelllm.compiler.emit.template_code import abstract
+from kernelllm.compiler.emit.template_code.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Value, apply, const, join, known
 
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,

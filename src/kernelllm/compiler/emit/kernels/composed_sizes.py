@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import all_reads
-from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.clean import Cleaned
 
 
 class _Launch(Protocol):

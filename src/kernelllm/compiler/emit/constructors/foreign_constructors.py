@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelllm.compiler.emit import model_class, state_holders
-from kernelllm.compiler.emit.model_class import KeptParts, bound_names
+from kernelllm.compiler.emit.constructors import model_class, state_holders
+from kernelllm.compiler.emit.constructors.model_class import KeptParts, bound_names
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:

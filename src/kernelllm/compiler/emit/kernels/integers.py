@@ -16,7 +16,7 @@ from typing import Any
 
 import sympy
 
-from kernelllm.compiler.emit.integer_text import FLOATFLOOR, FLOATTRUNC, FLOORDIV, MAX, MIN, MOD, Printer
+from kernelllm.compiler.emit.kernels.integer_text import FLOATFLOOR, FLOATTRUNC, FLOORDIV, MAX, MIN, MOD, Printer
 from kernelllm.core.text import syntax_tree
 
 _SHORT = 2**20

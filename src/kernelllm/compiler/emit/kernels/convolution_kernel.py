@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from kernelllm.compiler.emit import formatting, integers, transposed_convolution
+from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.ast_tools import all_reads
-from kernelllm.compiler.emit.convolution_shape import DIRECTIONS, Shape, joined, names, split, times
-from kernelllm.compiler.emit.integer_text import FLOORDIV, MOD
+from kernelllm.compiler.emit.kernels import integers, transposed_convolution
+from kernelllm.compiler.emit.kernels.convolution_shape import DIRECTIONS, Shape, joined, names, split, times
+from kernelllm.compiler.emit.kernels.integer_text import FLOORDIV, MOD
 from kernelllm.core.text import syntax_tree
 
 _OWN = {

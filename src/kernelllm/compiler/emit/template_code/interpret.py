@@ -13,9 +13,20 @@ from typing import Any
 import torch
 import triton
 
-from kernelllm.compiler.emit import abstract
-from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, apply, const, join, known
-from kernelllm.compiler.emit.expressions import OPERATORS, Expressions, namespace, truth_of
+from kernelllm.compiler.emit.template_code import abstract
+from kernelllm.compiler.emit.template_code.abstract import (
+    UNKNOWN,
+    AbstractTensor,
+    Const,
+    Sequence,
+    Unknown,
+    Value,
+    apply,
+    const,
+    join,
+    known,
+)
+from kernelllm.compiler.emit.template_code.expressions import OPERATORS, Expressions, namespace, truth_of
 from kernelllm.core.text import syntax_tree
 
 KEPT = ("BLOCK",)
@@ -46,7 +57,7 @@ def decides_speed(name: str) -> bool:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    folder = Path(__file__).resolve().parent.parent / "templates"
+    folder = Path(__file__).resolve().parents[2] / "templates"
     for path in sorted(folder.glob("*.py")):
         found = getattr(importlib.import_module(f"kernelllm.compiler.templates.{path.stem}"), name, None)
         if found is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from kernelllm.compiler.emit.convolution_shape import Shape, joined, names, split, times
+from kernelllm.compiler.emit.kernels.convolution_shape import Shape, joined, names, split, times
 
 
 def statements(shape: Shape, images: str, weights: str, mask: str) -> list[str]:

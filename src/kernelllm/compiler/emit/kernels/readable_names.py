@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from kernelllm.compiler.emit.ast_tools import all_reads, assigned, bindings, every, name_of
-from kernelllm.compiler.emit.clean import Cleaned
+from kernelllm.compiler.emit.kernels.clean import Cleaned
 
 _SILENT = {
     "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "clone", "convert_element_type",

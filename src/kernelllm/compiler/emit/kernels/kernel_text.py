@@ -12,13 +12,14 @@ from typing import Any
 
 import sympy
 
-from kernelllm.compiler.emit import formatting, indices, integer_text, integers
+from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, bindings, every, fresh, name_of
-from kernelllm.compiler.emit.block_sizes import LaunchConfig
-from kernelllm.compiler.emit.clean import Cleaned
-from kernelllm.compiler.emit.composed_sizes import compose_sizes
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
-from kernelllm.compiler.emit.readable_names import block_names, fresh_name, operator_words, suggested_name, value_names
+from kernelllm.compiler.emit.kernels import indices, integer_text, integers
+from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig
+from kernelllm.compiler.emit.kernels.clean import Cleaned
+from kernelllm.compiler.emit.kernels.composed_sizes import compose_sizes
+from kernelllm.compiler.emit.kernels.readable_names import block_names, fresh_name, operator_words, suggested_name, value_names
 from kernelllm.core.text import syntax_tree
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import assigned, conjuncts, name_of, reads
+from kernelllm.compiler.emit.kernels import integers
 
 _ACCESS = ("tl.load", "tl.store", "tl.atomic_add")
 

@@ -12,13 +12,13 @@ import torch
 import triton.language as tl
 
 from kernelllm.compiler.emit import formatting
-from kernelllm.compiler.emit.abstract import Const, Sequence, Value, known
 from kernelllm.compiler.emit.ast_tools import Replace, copy_of, reads
-from kernelllm.compiler.emit.comments import shorter_docstring, with_comments
-from kernelllm.compiler.emit.expressions import truth_of
-from kernelllm.compiler.emit.inlining import inlined, remove_dead_code
-from kernelllm.compiler.emit.interpret import KEPT, Interpreter
-from kernelllm.compiler.emit.temporaries import joined
+from kernelllm.compiler.emit.template_code.abstract import Const, Sequence, Value, known
+from kernelllm.compiler.emit.template_code.comments import shorter_docstring, with_comments
+from kernelllm.compiler.emit.template_code.expressions import truth_of
+from kernelllm.compiler.emit.template_code.inlining import inlined, remove_dead_code
+from kernelllm.compiler.emit.template_code.interpret import KEPT, Interpreter
+from kernelllm.compiler.emit.template_code.temporaries import joined
 from kernelllm.core.text import syntax_tree
 
 _ROUNDS = 8
