@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
 from compiled import IMPORTS, problem
 from emitted import agrees_with_reference, written
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 
 STATISTICS = """
 class Model(nn.Module):
@@ -63,3 +66,25 @@ def test_the_end_of_a_slice_is_no_multiple_of_a_number_of_parts(tmp_path: Path) 
     (tmp_path / "slice.py").write_text(IMPORTS + BESIDE_A_SLICE)
     (tmp_path / "new.py").write_text(text)
     agrees_with_reference(tmp_path, [("slice", str(tmp_path / "new.py"), [{"batch": 3, "steps": 5, "width": 9}])])
+
+
+NUMBERS = """
+class Model(nn.Module):
+    def __init__(self, words):
+        super().__init__()
+        self.register_buffer("left_out", torch.arange(0, words, STEP))
+    def forward(self, x):
+        kept = x.index_fill(0, self.left_out, 0.0)
+        return kept[2 * STEP:].sum(), kept
+words = 200000
+def get_inputs(): return [torch.rand(words)]
+def get_init_inputs(): return [words]
+"""
+
+
+@pytest.mark.parametrize("step", [97, 61, 53, 127])
+def test_a_number_of_parts_is_no_number_of_the_module(step: int, quick: Judge) -> None:
+    """A prime stands for the parts of a long sum until the file is written; a step of the module may be that prime."""
+    text = NUMBERS.replace("STEP", str(step))
+    verdict = quick.judge(problem(text), Candidate(source=compiled(problem(text), Options())))
+    assert verdict.correct, verdict.message

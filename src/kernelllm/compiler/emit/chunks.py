@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 
 from kernelllm.compiler.inductor.kernel_source import Kernel
-from kernelllm.compiler.inductor.split_reductions import SMALLEST, is_prime
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 
 _LARGEST = 2**31 - 1
@@ -32,12 +31,12 @@ class Split:
 
 
 def find(wrapper: Wrapper) -> list[int]:
-    """The marks of a wrapper: primes p in host expressions of the form ``(n + p - 1) // p``."""
+    """The marks of a wrapper that are used: primes p in host expressions of the form ``(n + p - 1) // p``."""
     found: list[int] = []
     for expression in wrapper.expressions():
         for node in ast.walk(expression):
             match node:
-                case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as p)) if p >= SMALLEST // 2 and is_prime(p):
+                case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as p)) if p in wrapper.marks:
                     adds = [n.value for n in ast.walk(left) if isinstance(n, ast.Constant)]
                     if p - 1 in adds and p not in found:
                         found.append(p)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import ExitStack
 from typing import Any
 
@@ -44,11 +45,30 @@ def share_storages(graph: torch.fx.Graph) -> None:
     A view of a copy keeps the copy's storage where a pass has taken the copy out: torch 2.11 then wrote into the forward's input.
     """
     for node in graph.nodes:
-        if node.op != "call_function" or not _is_view_op(node.target) or not isinstance(node.args[0], torch.fx.Node):
+        if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
             continue
-        value, base = node.meta.get("val"), node.args[0].meta.get("val")
-        if not isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor):
-            continue
-        if value.untyped_storage()._cdata != base.untyped_storage()._cdata:
-            with torch.no_grad():
-                node.meta["val"] = base.as_strided(value.shape, value.stride(), value.storage_offset())
+        base = node.args[0].meta.get("val")
+        if node.target is operator.getitem:
+            node.meta["val"] = base[node.args[1]] if isinstance(base, list | tuple) else node.meta.get("val")
+        elif isinstance(base, torch.Tensor) and (_is_view_op(node.target) or _are_views(node.target)):
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                node.meta["val"] = _seen(value, base)
+            elif isinstance(value, list | tuple):  # such as those of unbind and split
+                node.meta["val"] = [_seen(part, base) for part in value]
+
+
+def _are_views(operator_: Any) -> bool:
+    """Whether all results of an operator are views of its first argument, and none is written to."""
+    schema = getattr(operator_, "_schema", None)
+    if schema is None or not schema.arguments:
+        return False
+    alias = schema.arguments[0].alias_info
+    return alias is not None and not alias.is_write and all(str(r.type).startswith("List[Tensor") for r in schema.returns)
+
+
+def _seen(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    if value.untyped_storage()._cdata == base.untyped_storage()._cdata:
+        return value
+    with torch.no_grad():
+        return base.as_strided(value.shape, value.stride(), value.storage_offset())

@@ -244,7 +244,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         for replace in _REPLACEMENTS:
             replace(stack)
         channels_last.prefer_channels_last(stack, options)
-        stack.enter_context(split_reductions.marked(marks=not options.library, whole_rows=options.mixed))
+        stack.enter_context(split_reductions.marked(captured.graph.graph, marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options)))
         if options.mixed and depthwise.of_few_channels(captured.graph):
             stack.enter_context(config.patch(layout_optimization=False))
@@ -272,6 +272,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
                 where=captured.problem.name,
                 fix="Try --extern allow, or use a language model (-m).",
             ) from error
+    wrapper.marks = frozenset(split_reductions.lengths())
     gradients = lower(captured.backward.captured, options, backward=True) if captured.backward else None
     known = {size.symbol for size in captured.sizes}
     captured.guards += size_conditions.written(env, [c for c in map(size_conditions.needed, env.guards[decided:]) if c is not None], known)

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import sympy
+import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.rewrites.staged_reductions import LONG
@@ -28,12 +30,17 @@ ENOUGH = 1024
 
 
 _LENGTHS: dict[int, Any] = {}
+_NUMBERS: set[int] = set()
+"""Numbers of the graph that is lowered: a mark divides none of them."""
 
 
 def mark(parts: int, length: Any = None) -> int:
-    """The largest prime at most 31/32 of ``parts`` that marks no other length: no multiple of a tile, nor one beside a power of two."""
+    """The largest prime at most 31/32 of ``parts`` that marks no other length and divides no number of the graph: no multiple of a tile,
+    nor one beside a power of two."""
     candidate = parts * 31 // 32
-    while not is_prime(candidate) or _LENGTHS.get(candidate, length) != length:
+    while candidate > 1 and not (
+        is_prime(candidate) and _LENGTHS.get(candidate, length) == length and all(n % candidate for n in _NUMBERS)
+    ):
         candidate -= 1
     return candidate
 
@@ -43,15 +50,27 @@ def lengths() -> dict[int, Any]:
     return _LENGTHS
 
 
+def _numbers(graph: torch.fx.Graph) -> Iterator[int]:
+    """Whole numbers among the arguments and the sizes of a graph's operators, and those beside them: ``(n + 96) // 97`` is a length."""
+    for node in graph.nodes:
+        leaves = [n for n in tree_leaves((node.args, node.kwargs)) if type(n) is int]
+        for value in tree_leaves(node.meta.get("val")):
+            for size in (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,):
+                expression = size.node.expr if isinstance(size, torch.SymInt) else size
+                leaves += [int(n) for n in sympy.sympify(expression).atoms(sympy.Integer)] if isinstance(expression, sympy.Expr) else []
+                leaves += [expression] if type(expression) is int else []
+        yield from (abs(n) + d for n in leaves if 1 < abs(n) < 2**31 for d in (-1, 0, 1))
+
+
 def is_prime(n: int) -> bool:
     return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))
 
 
 @contextmanager
-def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
-    """While open, Inductor's split reductions of symbolic length have a marked number of parts (``marks``), or stay in one kernel where
-    there are rows for all cores (``whole_rows``). Running sums are not split, nor what has as many elements as torch counts meanwhile: the
-    parts must be known where a forward begins."""
+def marked(graph: torch.fx.Graph, *, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
+    """While open, as ``graph`` is lowered, Inductor's split reductions of symbolic length have a marked number of parts (``marks``), or
+    stay in one kernel where there are rows for all cores (``whole_rows``). Running sums are not split, nor what has as many elements as
+    torch counts meanwhile: the parts must be known where a forward begins."""
     from torch._inductor.ir import Reduction, Scan
     from torch._inductor.runtime.hints import ReductionHint
     from torch._inductor.virtualized import V
@@ -60,6 +79,8 @@ def marked(*, marks: bool = True, whole_rows: bool = False) -> Iterator[None]:
     plain, scan = Reduction.num_splits, Scan.num_splits
     names = list(inspect.signature(plain).parameters)
     _LENGTHS.clear()
+    _NUMBERS.clear()
+    _NUMBERS.update(_numbers(graph) if marks else ())
 
     def num_splits(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         given = dict(zip(names, args, strict=False)) | kwargs

@@ -70,6 +70,8 @@ class Wrapper:
     """Names of the graph's arguments, in order."""
     steps: list[HostStep] = field(default_factory=list)
     results: list[ast.expr] = field(default_factory=list)
+    marks: frozenset[int] = frozenset()
+    """Numbers that stand for how many parts a long reduction has."""
 
     def expressions(self) -> Iterator[ast.expr]:
         """Every host expression, in order."""
