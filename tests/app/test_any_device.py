@@ -13,11 +13,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from kernelllm.app.dynamo.any_device import decomposed, partitioned
-from kernelllm.app.dynamo.graph_parts import apart
+from kernelllm.app.dynamo.graph_parts import split_results
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
-from kernelllm.problems.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_problem import graph_problem
 
 aten = torch.ops.aten
 
@@ -118,7 +118,7 @@ def test_tensors_that_a_graph_holds_are_further_inputs() -> None:
             return x * 2 + self.shift, x
 
     graph = fx.symbolic_trace(Shifted())
-    parts = apart(graph)
+    parts = split_results(graph)
     x = torch.ones(3)
     assert [t.tolist() for t in parts.constants] == [[0.0, 1.0, 2.0]]
     given = [x, *parts.constants]

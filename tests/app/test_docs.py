@@ -50,6 +50,9 @@ def test_files_that_documents_name_are_there(root: Path) -> None:
             own = re.search(r"\bx\b", path) or path.startswith("candidates/")
             there = any((folder / path).exists() for folder in (root, package, package / page.stem))  # compiler.md speaks of compiler/
             assert own or there, f"{page.relative_to(root)} names {path}, which is not there"
+    names = {path.name for folder in (package, root / "tests") for path in folder.rglob("*.py")}
+    for page in (root / "docs" / "explanation").glob("*.md"):
+        assert set(re.findall(r"`(\w+\.py)`", prose(page))) <= names, page
 
 
 def test_every_benchmark_is_documented_and_there_are_few(root: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from kernelllm.app.main import cli
-from kernelllm.app.progress import remembered
+from kernelllm.app.progress import remembered_interrupt
 
 
 def test_a_swallowed_interrupt_comes_back() -> None:
-    with remembered() as check:
+    with remembered_interrupt() as check:
         check()
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
@@ -29,7 +29,7 @@ def test_a_second_press_does_not_disturb_the_putting_away() -> None:
     put_away = []
 
     def work() -> None:
-        with remembered():
+        with remembered_interrupt():
             try:
                 signal.raise_signal(signal.SIGINT)
             finally:
@@ -43,7 +43,7 @@ def test_a_second_press_does_not_disturb_the_putting_away() -> None:
 
 def test_an_error_that_an_interrupt_caused_is_the_interrupt() -> None:
     def parse() -> None:
-        with remembered():
+        with remembered_interrupt():
             try:
                 signal.raise_signal(signal.SIGINT)
             except KeyboardInterrupt as error:
@@ -51,14 +51,14 @@ def test_an_error_that_an_interrupt_caused_is_the_interrupt() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         parse()
-    with pytest.raises(ValueError, match="plain"), remembered():
+    with pytest.raises(ValueError, match="plain"), remembered_interrupt():
         raise ValueError("plain")
 
 
 def test_a_handler_of_somebody_else_stays() -> None:
     theirs = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with remembered() as check:
+        with remembered_interrupt() as check:
             signal.raise_signal(signal.SIGINT)
             check()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 import kernelllm
 import kernelllm.app.in_process
-from kernelllm.app.live.call_arguments import calls
+from kernelllm.app.live.call_arguments import input_sets
 from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
 from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.optimize_module import check_module, materialize
@@ -48,7 +48,7 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
     """As ``optimize`` makes it, with the problem's own source for a written file."""
     programs = []
     with in_mode(net, train):
-        for call in calls(net, list(inputs)):
+        for call in input_sets(net, list(inputs)):
             graph = captured(net, call)
             source = problem_of(net, graph, "net").source.replace("class Model(", "class ModelNew(")
             programs.append(LiveProgram(source, graph.signature, graph.output, graph.constants))
@@ -58,7 +58,7 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
 @pytest.fixture(autouse=True)
 def kernels_run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("gpu") is None:
-        monkeypatch.setattr(kernelllm.app.in_process, "interpreted", lambda: True)
+        monkeypatch.setattr(kernelllm.app.in_process, "runs_without_gpu", lambda: True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -251,7 +251,7 @@ def test_errors_of_a_file_and_wrong_results_end_at_the_original(net: Net) -> Non
 def test_a_checkpoint_may_end_its_recomputation_inside_of_the_kernels() -> None:
     torch.manual_seed(0)
     net, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).train(), torch.randn(3, 4)
-    graph = captured(net, calls(net, x)[0])
+    graph = captured(net, input_sets(net, x)[0])
     source = problem_of(net, graph, "net").source.replace("class Model(", "class ModelNew(")
     made = KernelModule(net, [LiveProgram(source, graph.signature, graph.output, graph.constants, differentiable=True)])
     torch.utils.checkpoint.checkpoint(made, x, use_reentrant=False).sum().backward()

@@ -52,7 +52,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Referen
     monkeypatch.setenv("KERNELLLM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compile_jobs, "processes", lambda: made)
     monkeypatch.setattr(compile_jobs, "_waited", 0.0)
-    monkeypatch.setattr(graph_kernel.in_process, "interpreted", lambda: True)
+    monkeypatch.setattr(graph_kernel.in_process, "runs_without_gpu", lambda: True)
     compile_report().clear()
     torch._dynamo.reset()
     yield made

@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from kernelllm.backends.triton.emulator import emulated_launches, functions, interpreter, stores_alone
+from kernelllm.backends.triton.emulator import emulated_launches, functions, interpreter, store_slicing
 from kernelllm.backends.triton.emulator.sampling import Sampling
-from kernelllm.backends.triton.emulator.written_marks import WrittenMarks
+from kernelllm.backends.triton.emulator.written_elements import WrittenElements
 
 interpreter.install()
 
@@ -104,7 +104,7 @@ def main() -> None:
     def both(kernel: Any, executor: Any, grid: Any, run: Sampling) -> None:
         """After a launch that was whole, its stores once more, as if programs had been left out."""
         whole, flops = run.marks, functions.Arithmetic.flops
-        run.marks, run._ran = WrittenMarks(), run._ran - 1
+        run.marks, run._ran = WrittenElements(), run._ran - 1
         values = [tensor.clone() for tensor in (x, y)]
         cover(kernel, executor, grid, run)
         assert all(torch.equal(*pair) for pair in zip(values, (x, y), strict=True))
@@ -124,7 +124,7 @@ def main() -> None:
         assert torch.equal(whole, told), kernel
         assert len(whole) < n, kernel
         print(kernel.fn.__name__)  # noqa: T201
-    assert stores_alone.stores_of(where_an_atomic_decides.fn, {"F": half}) is None
+    assert store_slicing.stores_of(where_an_atomic_decides.fn, {"F": half}) is None
     print(where_an_atomic_decides.fn.__name__)  # noqa: T201
 
 

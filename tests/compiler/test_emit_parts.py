@@ -10,12 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernelllm.compiler.emit import formatting, host_arithmetic, index_limits, integers, model_class
+from kernelllm.compiler.emit import formatting, host_arithmetic, index_limits
 from kernelllm.compiler.emit.ast_tools import prune
-from kernelllm.compiler.emit.folding import fold
+from kernelllm.compiler.emit.constructors import model_class
 from kernelllm.compiler.emit.helpers import HELPERS, closure
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.folding import fold
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name, operator_words
 from kernelllm.compiler.emit.launcher import wrapped
-from kernelllm.compiler.emit.readable_names import fresh_name, spoken
 from kernelllm.compiler.inductor import split_reductions
 from kernelllm.core.errors import CaptureError
 
@@ -147,8 +149,8 @@ def test_no_model_is_an_error() -> None:
 
 
 def test_kernels_are_called_after_what_they_compute() -> None:
-    assert spoken(["aten.view", "aten.gelu", "aten.addmm"]) == ["gelu", "bias"]
-    assert spoken(["aten.amax", "aten.sub", "aten.exp", "aten.sum", "aten.div"]) == ["softmax"]
+    assert operator_words(["aten.view", "aten.gelu", "aten.addmm"]) == ["gelu", "bias"]
+    assert operator_words(["aten.amax", "aten.sub", "aten.exp", "aten.sum", "aten.div"]) == ["softmax"]
     taken = {"gelu_kernel"}
     assert fresh_name("gelu_kernel", taken) == "gelu_2_kernel"
 

@@ -7,7 +7,7 @@ import torch
 from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered
 from triton.runtime import driver
 
-from kernelllm.compiler.inductor.fake_device import pretend
+from kernelllm.compiler.inductor.fake_device import fake_gpu
 from kernelllm.compiler.inductor.wrapper_lines import Allocate
 from kernelllm.compiler.options import Options
 
@@ -56,7 +56,7 @@ def test_target_decides_the_device_figures():
 
 def test_the_pretended_device_is_gone_afterwards():
     available, active = torch.cuda.is_available(), driver._active
-    with pretend("sm_90"):
+    with fake_gpu("sm_90"):
         assert torch.cuda.is_available()
         assert torch.cuda.get_device_properties(0).multi_processor_count == 132
     assert torch.cuda.is_available() is available

@@ -10,9 +10,9 @@ import pytest
 import torch
 from emitted import written
 
-from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, const
 from kernelllm.compiler.emit.helpers import definitions_for
-from kernelllm.compiler.emit.specialise import Call, specialised
+from kernelllm.compiler.emit.template_code.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, const
+from kernelllm.compiler.emit.template_code.specialise import Call, specialised
 
 
 def run(text: str, name: str, *args: Any) -> Any:

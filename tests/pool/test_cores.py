@@ -47,7 +47,7 @@ def test_each_gpu_has_cores_of_its_own_and_most_are_left_to_work(allowed: set[in
 
 
 def test_a_process_of_a_pool_works_beside_the_cores_on_which_it_measures(scheduler: Scheduler) -> None:
-    cores.leave_to_measuring(1)
+    cores.avoid_timing_cores(1)
     working = set(scheduler.allowed)
     assert len(working) == 64 - 4 * cores.RESERVED
     with cores.measuring() as kept:
@@ -59,12 +59,12 @@ def test_a_process_of_a_pool_works_beside_the_cores_on_which_it_measures(schedul
 
 def test_where_it_is_not_permitted_or_there_are_few_cores_nothing_changes(scheduler: Scheduler) -> None:
     scheduler.permitted = False
-    cores.leave_to_measuring(0)
+    cores.avoid_timing_cores(0)
     with cores.measuring() as kept, cores.on_cores((1, 2)):
         assert kept == ()
         assert scheduler.allowed == set(range(64))
     scheduler.permitted, scheduler.allowed = True, {0, 1, 2, 3}
-    cores.leave_to_measuring(0)
+    cores.avoid_timing_cores(0)
     with cores.measuring() as kept:
         assert kept == ()
         assert scheduler.allowed == {0, 1, 2, 3}

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelllm.core.errors import CaptureError
 from kernelllm.problems import sizes
-from kernelllm.problems.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_problem import graph_problem
 from kernelllm.problems.instance import Instance
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelllm.problems import sizes
-from kernelllm.problems.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_problem import graph_problem
 from kernelllm.problems.instance import Instance
 
 STEPS = 9

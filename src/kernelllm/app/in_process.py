@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     import torch
 
 
-def interpreted() -> bool:
-    """Whether kernels run here without a device: ``TRITON_INTERPRET=1`` was set."""
+def runs_without_gpu() -> bool:
+    """Whether kernels run in this process with no GPU: ``TRITON_INTERPRET=1`` was set."""
     return open_backend(DEFAULT_BACKEND).runs_here()
 
 
-def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Kernels go to the current device's stream: that of their tensors."""
+def device_context(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """A context in which kernels are launched on that device, by Triton's rule on the current device's stream."""
     if device.type != "cuda":
         return contextlib.nullcontext()
     import torch

@@ -1,4 +1,4 @@
-"""From options to the judge's settings, with everything that can be wrong found before any work starts."""
+"""The judge's settings from command-line options; every wrong option is found before any work starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kernelllm.app.progress import remembered
+from kernelllm.app.progress import remembered_interrupt
 from kernelllm.backends.base import open_backend
 from kernelllm.core import gpus, registry, settings
 from kernelllm.core.errors import UsageError
@@ -119,7 +119,7 @@ def start_servers(settings: JudgeSettings, *, compiles: bool = False, light: boo
     prestart.begin(settings.device, settings.target, settings.backend, light=light)
     gc.disable()  # what is imported stays: looking through it again and again takes a third of the start
     try:
-        with remembered() as interrupted:
+        with remembered_interrupt() as interrupted:
             import_module("torch")
             if compiles:
                 import_module("torch._dynamo")

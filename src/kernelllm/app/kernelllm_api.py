@@ -1,4 +1,4 @@
-"""``KernelLLM``: the published class, with its names and defaults, and what it should have done besides.
+"""``KernelLLM``: the class that facebook/KernelLLM published, with its names and defaults, on top of this package.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Groups of commands that answer an unknown name with the known ones."""
+"""Groups of click commands: an unknown name is answered with the known ones."""
 
 from __future__ import annotations
 

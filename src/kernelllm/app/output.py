@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and checked before the work that fills them; candidates that a person hands in."""
+"""Output files: checked before any work, and written atomically. Candidates that a person hands in are read here too."""
 
 from __future__ import annotations
 

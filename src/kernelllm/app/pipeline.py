@@ -17,7 +17,7 @@ import msgspec
 import kernelllm
 from kernelllm.app import output
 from kernelllm.app.judge_options import LEAVE_WORK, default_extern, extern_of, tracked
-from kernelllm.app.progress import Progress, Silent, remembered
+from kernelllm.app.progress import Progress, Silent, remembered_interrupt
 from kernelllm.app.result import Result
 from kernelllm.app.verdict_view import moment
 from kernelllm.core import settings, verdict_words
@@ -208,7 +208,7 @@ class _Work:
         start = time.monotonic()
         interrupted, message = False, ""
         try:
-            with remembered() as self.check:
+            with remembered_interrupt() as self.check:
                 self.report.stage(f"Writing with {self.model}")
                 message = self._all()
                 self.check()

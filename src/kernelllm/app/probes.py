@@ -1,4 +1,4 @@
-"""What this machine can do, what is missing, and how to get it."""
+"""The probes of ``kernelllm doctor``: what this machine can do, what is missing, and how to get it."""
 
 from __future__ import annotations
 

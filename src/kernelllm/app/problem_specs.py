@@ -1,4 +1,4 @@
-"""Finding problems by what a person writes on a command line, and describing them."""
+"""Problems by their name on the command line: found, listed and described."""
 
 from __future__ import annotations
 

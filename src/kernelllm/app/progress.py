@@ -1,4 +1,4 @@
-"""What a person sees while something runs, always on standard error: a live line on a terminal, plain lines elsewhere; a meter."""
+"""Progress on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def remembered() -> Iterator[Callable[[], None]]:
+def remembered_interrupt() -> Iterator[Callable[[], None]]:
     """Inside it Ctrl-C raises KeyboardInterrupt as usual; the function that it yields raises it again if that was swallowed.
 
     Pressed twice at once it counts once: what is under way is put away in peace.

@@ -1,4 +1,4 @@
-"""Wiring for a writer at work on one problem: prompts, judge, store, budgets, strategy."""
+"""Builds a search for one problem: prompts, judge, store, budgets, strategy."""
 
 from __future__ import annotations
 

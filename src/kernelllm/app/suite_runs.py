@@ -1,4 +1,4 @@
-"""Wiring of benchmark runs: suite, model, judge, store and devices into a Bench; stored runs into report views."""
+"""Builds benchmark runs (suite, model, judge, store, devices), and turns stored runs into views for reports."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def views(runs: Sequence[str], db: str | None = None, names: Sequence[str] = ())
                 raise UsageError(f"The run {run.id} has no attempts yet.", fix="See: kernelllm runs list")
             model = str(info.settings.get("model", attempts[0].candidate.model))
             name = names[index] if index < len(names) else model if len(runs) == 1 else f"{model} ({run.id[:6]})"
-            asked, note = asked_of(run, attempts)
+            asked, note = scored_problems(run, attempts)
             references = {p.name: p.source for p in run.problems()}
             suite, rounds = str(info.settings.get("suite", info.name)), int(info.settings.get("rounds", 1))
             yield view(name, model, suite, attempts, note, asked, references, rounds)
@@ -184,7 +184,7 @@ CPU_NOTE = "Judged on the CPU at shrunk sizes: correctness only, nothing was tim
 SPENT = "stopped: the budget is spent"
 
 
-def asked_of(run: Run, attempts: Sequence[Attempt]) -> tuple[list[str], str]:
+def scored_problems(run: Run, attempts: Sequence[Attempt]) -> tuple[list[str], str]:
     """The problems that a run's scores are about, and what a reader must know of it (empty when there is nothing).
 
     Of a run that came to its end, these are all that were asked for; of one that was interrupted, those that have an attempt.

@@ -1,4 +1,4 @@
-"""A verdict as a page that a person can read, on a terminal of 80 columns or in a pipe."""
+"""Verdicts and scores as text, for a terminal of 80 columns or a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel language has to say about itself: :class:`Backend`, one folder a language.
+"""The interface of a kernel language: :class:`Backend`, one folder a language.
 
 The judge and the language models' prompts know no language; they ask the backend that a candidate names. To add a language, write a
 folder with a class derived from :class:`Backend`, and register it under ``backends`` (in core/registry.py, or by an entry point of the

@@ -1,4 +1,4 @@
-"""Which tensors lie on the host, where there is no GPU and all of them have memory of the CPU: those that candidate code made there."""
+"""Which tensors candidate code made on the host: on a machine without a GPU, all tensors have memory of the CPU."""
 
 from __future__ import annotations
 

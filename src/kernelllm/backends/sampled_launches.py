@@ -1,4 +1,4 @@
-"""Runs of which every launch runs some of its programs."""
+"""The interface of sampled runs: runs in which only some programs of each launch are executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark run is: which problems, which model, how many samples, which judge."""
+"""The plan of a benchmark run: which problems, which model, how many samples, which judge."""
 
 from __future__ import annotations
 

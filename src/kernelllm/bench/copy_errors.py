@@ -1,4 +1,4 @@
-"""Names and numbers of the module that an answer has copied wrongly, apart from what it computes wrongly.
+"""Counts names and numbers of the module that an answer copied wrongly, apart from wrong computation.
 
 They are read off the texts. A wrong answer with one of them may have other faults too, so the count is an upper bound on the answers
 that would be right if they had copied well.

@@ -1,4 +1,4 @@
-"""KernelBench's own files, read and written, so that results can be compared tool against tool.
+"""Reads and writes KernelBench's result files, so that both tools can be compared.
 
 - generations: ``<run>/level_<L>_problem_<P>_sample_<S>_kernel.py``
 - results: ``<run>/eval_results.json``, ``{"<P>": [{sample_id, compiled, correctness, metadata, runtime, runtime_stats}]}``
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelllm.bench.metrics import stands_for
+from kernelllm.bench.metrics import counted_version
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import Attempt, Candidate, Measured, Status, Timing, Verdict, conversations
 
@@ -78,7 +78,7 @@ def results(attempts: Iterable[Attempt], level: int) -> dict[str, list[dict[str,
 
 def _counted(attempts: Iterable[Attempt]) -> Iterator[Attempt]:
     """One attempt for each sample of each problem."""
-    return map(stands_for, conversations(attempts))
+    return map(counted_version, conversations(attempts))
 
 
 def _row(attempt: Attempt) -> dict[str, Any]:

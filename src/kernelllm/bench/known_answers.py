@@ -1,4 +1,4 @@
-"""Writers that hand out what was written before: it is judged anew, and nobody is asked."""
+"""Writers that replay stored answers, which are judged anew without asking a model."""
 
 from __future__ import annotations
 

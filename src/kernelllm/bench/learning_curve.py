@@ -1,4 +1,4 @@
-"""Pairs seen against pass@k: a table and a plot of runs that differ in the size of their data alone."""
+"""The learning curve: pass@k against the number of pairs, as a table and a plot."""
 
 from __future__ import annotations
 

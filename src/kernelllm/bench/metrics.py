@@ -112,7 +112,7 @@ def _repairs(items: list[Attempt], round_: int) -> Repairs:
     return Repairs(len(next_ones), sum(a.verdict.correct for a in next_ones))
 
 
-def stands_for(versions: Sequence[Attempt]) -> Attempt:
+def counted_version(versions: Sequence[Attempt]) -> Attempt:
     """The version that counts of a conversation's: the best correct one, otherwise the last."""
     return best(versions) or versions[-1]
 
@@ -126,7 +126,7 @@ def _outcome(name: str, items: list[Attempt], tags: tuple[str, ...]) -> Outcome:
     costs = [a.cost.usd for a in items]
     return Outcome(
         problem=name,
-        statuses=tuple(stands_for(versions).verdict.status for versions in samples),
+        statuses=tuple(counted_version(versions).verdict.status for versions in samples),
         speedups=speedups,
         floor_percent=fastest.floor_percent if fastest else None,
         sol_score=fastest.sol_score if fastest else None,

@@ -1,4 +1,4 @@
-"""A suite through a model: every sample judged and stored as it comes; the same plan again goes on where it stopped.
+"""Runs a suite through a model: every sample is judged and stored as it comes, and the same plan resumes.
 
 A writer that computes (``in_pool``) works inside the pool's processes, a problem at a time. Any other writer works
 here, in threads, and only its candidates cross to the pool.
@@ -26,7 +26,7 @@ from kernelllm.core.store import Run, Store, run_id
 from kernelllm.core.types import Attempt, Candidate, Problem, Status, Verdict, conversations
 from kernelllm.core.writer import Writer
 from kernelllm.pool.local import LocalPool, Slot
-from kernelllm.search import Enough, Search, SearchBudget, ended
+from kernelllm.search import Enough, Search, SearchBudget, is_over
 
 
 class PoolJob(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class JobRunner:
         search = _search(self.plan, problem, self._writer, self.judge, record=record)
         made = sum(attempt.round == 0 for attempt in search)
         if made < self.plan.n and not search.message:
-            record.ran_dry(problem.name)
+            record.mark_exhausted(problem.name)
         return [str(e) for e in search.errors]
 
     def close(self) -> None:
@@ -178,15 +178,15 @@ class Bench:
     @cached_property
     def _short(self) -> dict[str, int]:
         """Problem to the samples that it will not have."""
-        dry = Run(self.store, self.id).dry() & {p.name for p in self.plan.problems}
-        counts = Counter(talk[0].problem for talk in conversations(self.stored())) if dry else Counter[str]()
-        return {name: self.plan.n - counts[name] for name in dry}
+        exhausted = Run(self.store, self.id).exhausted() & {p.name for p in self.plan.problems}
+        counts = Counter(talk[0].problem for talk in conversations(self.stored())) if exhausted else Counter[str]()
+        return {name: self.plan.n - counts[name] for name in exhausted}
 
     @cached_property
     def _spared(self) -> dict[tuple[str, int], int]:
         """Problem and sample to the rounds that its conversation does without, where it has ended."""
         rounds = self.plan.rounds
-        over = [talk[-1] for talk in conversations(self.stored()) if ended(talk, rounds)]
+        over = [talk[-1] for talk in conversations(self.stored()) if is_over(talk, rounds)]
         return {(a.problem, a.candidate.sample): rounds - 1 - a.round for a in over}
 
     def _complete(self, known: set[_Key]) -> set[str]:
@@ -206,7 +206,7 @@ class Bench:
         try:
             with closing(self._whole(missing, known) if self._writer.in_pool else self._judged(missing, known)) as made:
                 for attempt in made:
-                    if ended([attempt], self.plan.rounds):
+                    if is_over([attempt], self.plan.rounds):
                         self._spared[attempt.problem, attempt.candidate.sample] = self.plan.rounds - 1 - attempt.round
                     yield attempt
             state = "done" if not self.errors else f"stopped: {len(self.errors)} problems failed"

@@ -1,4 +1,4 @@
-"""Threads: background work that never keeps the process alive (an answer that is minutes away must not delay Ctrl-C), and one lock."""
+"""Daemon threads for background work, which never keep the process alive, and the one lock around torch's global state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that have to be closed after use."""
+"""A base class for objects that have to be closed after use."""
 
 from __future__ import annotations
 

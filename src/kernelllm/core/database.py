@@ -1,4 +1,4 @@
-"""A database by path or SQLAlchemy URL: opened, and its errors in a line."""
+"""Opens a database by path or SQLAlchemy URL, with its errors in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of the cache folder, each found by a key that names all that decides its content.
+"""The cache folder: each file is found by a key that names all that decides its content.
 
 A file is written beside its place and renamed, so that several processes may share a folder. One that is damaged in any way is as good as
 absent. A folder can be deleted at any time.

@@ -1,4 +1,4 @@
-"""Keeps standard output for results: what code of others prints meanwhile, and what libraries log, goes elsewhere.
+"""Keeps standard output for results: output of other code, and logs of libraries, go to standard error or nowhere.
 
 Only a process of our own (the command line, a pool's slot) may change where it prints. Used as a library, nothing is redirected:
 ``sys.stdout`` belongs to the whole process, and trainers, notebooks and pytest put objects of their own there.

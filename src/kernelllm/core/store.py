@@ -269,7 +269,7 @@ class Run:
             texts = self._texts(connection, t.SOURCES, {row.source for row in rows})
         return [msgspec.structs.replace(from_json(row.body, Problem), source=texts[row.source]) for row in rows]
 
-    def ran_dry(self, problem: str) -> None:
+    def mark_exhausted(self, problem: str) -> None:
         """Keep that the writer has nothing more to offer for a problem."""
         with self.store._begin() as connection:
             row = {"key": self._dry_key(problem), "value": problem}
@@ -278,7 +278,7 @@ class Run:
     def _dry_key(self, problem: str) -> str:
         return _DRY.format(self.id) + digest(problem)[:14]
 
-    def dry(self) -> set[str]:
+    def exhausted(self) -> set[str]:
         """Names of the problems for which the writer has nothing more."""
         t = self.store._tables.META
         with self.store._begin() as connection:

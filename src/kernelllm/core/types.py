@@ -318,7 +318,7 @@ def conversations(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
     return list(found.values())
 
 
-def stretches(samples: Sequence[int]) -> list[tuple[int, int]]:
+def consecutive_ranges(samples: Sequence[int]) -> list[tuple[int, int]]:
     """Ascending sample numbers as (first, count): [3, 4, 7] gives [(3, 2), (7, 1)]."""
     found: list[tuple[int, int]] = []
     for sample in samples:

@@ -1,4 +1,4 @@
-"""A verdict's evidence in words that cannot be misread. Terminal, pages, written files and prompts say it the same way."""
+"""The words for a verdict's evidence, the same in the terminal, HTML reports, written files and prompts."""
 
 from __future__ import annotations
 

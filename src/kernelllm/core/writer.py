@@ -1,4 +1,4 @@
-"""What writes candidates: a compiler, a language model, or a plugin of one file.
+"""The interface of writers, which write candidates: the compiler, a language model, or a plugin of one file.
 
 A writer is a class that is registered under the kind ``writers``. ``-m NAME`` or ``-m NAME/REST`` opens it.
 The smallest one has a ``name`` and a method ``write``; everything else has a default here.

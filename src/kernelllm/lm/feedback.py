@@ -1,4 +1,4 @@
-"""What a model is told of its last version: the verdict with its evidence, trimmed to what helps."""
+"""The feedback that a model gets on its last version: the verdict with its evidence, trimmed to what helps."""
 
 from __future__ import annotations
 

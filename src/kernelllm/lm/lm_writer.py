@@ -1,4 +1,4 @@
-"""A language model as a writer: problem and feedback to a prompt, answers to candidates."""
+"""The writer that asks a language model: problem and feedback become a prompt, answers become candidates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelllm.lm import prompts
 from kernelllm.lm.parse import parse
 from kernelllm.models import Completion, LanguageModel, Message, SamplingParams, open_model, options_of
 from kernelllm.models.cached import Cached
-from kernelllm.models.language_model import AGAIN, as_text, sound
+from kernelllm.models.language_model import AGAIN, as_text, storable
 
 SMALLEST = 64
 """An answer that a budget would cut to fewer tokens than this is not asked for."""
@@ -205,7 +205,7 @@ class LMWriter(Writer):
 
     def draft(self, completion: Completion, prompt: str, feedback: Sequence[Attempt] = ()) -> Draft:
         """A completion parsed into a draft, with what it cost (nothing when it was recorded earlier)."""
-        completion = sound(completion)
+        completion = storable(completion)
         parsed = parse(completion.text, cut=completion.finish == "length", thinking=completion.thinking, backend=self.backend)
         mended = (*completion.mended, *parsed.mended)
         note = f"mended: {'; '.join(mended)}" if mended else ""

@@ -1,4 +1,4 @@
-"""From a model's answer to the source of a candidate: what was taken, what was mended, or why there is none.
+"""Takes the candidate's source out of a model's answer: what was taken, what was mended, or why there is none.
 
 The text is taken exactly as the model wrote it; each mending is small, named, and recorded. Nothing here
 runs the code. What cannot be used has a reason in place of a source, never an exception.

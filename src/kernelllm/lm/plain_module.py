@@ -1,4 +1,4 @@
-"""A module as a small model reads it: what does not change the computation is written in one way, sizes and arguments stand as numbers.
+"""The normal form of a module in prompts for a small model: one way to write each thing, with sizes and arguments as numbers.
 
 Class and functions come first, then one line that builds the model and one that calls it, each argument by its name::
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from kernelllm.core.types import stretches
+from kernelllm.core.types import consecutive_ranges
 from kernelllm.core.writer import Answers
 from kernelllm.models.batching import RequestBatcher
-from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, request_key, sound
+from kernelllm.models.language_model import Completion, LanguageModel, Message, SamplingParams, request_key, storable
 
 
 class Cached(LanguageModel):
@@ -84,8 +84,8 @@ class Cached(LanguageModel):
                 missing.append(index)
             else:
                 yield known
-        for start, count in stretches(missing):
-            for completion in map(sound, self._drawn(messages, ask or params, count, start)):
+        for start, count in consecutive_ranges(missing):
+            for completion in map(storable, self._drawn(messages, ask or params, count, start)):
                 if completion.finish != "cancelled" and not (ask is not None and ask != params and completion.finish == "length"):
                     self.record(messages, params, completion)
                 yield completion
@@ -104,7 +104,7 @@ class Cached(LanguageModel):
         for place, completion in self.inner.sample_prompts([prompts[i] for i in new], params, n):
             at = new[place]
             if completion.finish != "cancelled":
-                self.record(prompts[at], params, sound(completion))
+                self.record(prompts[at], params, storable(completion))
             left[at] -= 1
             if not left[at]:
                 yield at

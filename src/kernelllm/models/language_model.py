@@ -153,17 +153,17 @@ class LanguageModel:
     ) -> Iterator[tuple[int, Completion]]:
         """Draw ``n`` answers to each of several prompts, as (number of the prompt, answer), numbered from ``first``, which may be one
         number for each prompt; a provider may batch them."""
-        for index, (messages, start) in enumerate(zip(prompts, firsts(first, len(prompts)), strict=True)):
+        for index, (messages, start) in enumerate(zip(prompts, first_samples(first, len(prompts)), strict=True)):
             for completion in self.sample(messages, params, n, start):
                 yield index, completion
 
 
-def firsts(first: int | Sequence[int], count: int) -> Sequence[int]:
-    """The number of the first answer to each of ``count`` prompts."""
+def first_samples(first: int | Sequence[int], count: int) -> Sequence[int]:
+    """The sample index of the first answer to each of ``count`` prompts."""
     return [first] * count if isinstance(first, int) else first
 
 
-def sound(completion: Completion) -> Completion:
+def storable(completion: Completion) -> Completion:
     """The completion with what no file and no database takes (lone surrogates, NUL) replaced by U+FFFD."""
     parts = {name: getattr(completion, name) for name in ("text", "thinking")}
     fixed = {name: t.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd") for name, t in parts.items()}

@@ -24,7 +24,7 @@ from kernelllm.models.constrained.python_lines import PythonLines
 from kernelllm.models.constrained.python_prefix import PythonPrefix
 from kernelllm.models.extras import need
 from kernelllm.models.hf import HF
-from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams, cut_at_stop, firsts, plain_text
+from kernelllm.models.language_model import COPY_ERROR, Completion, Message, SamplingParams, cut_at_stop, first_samples, plain_text
 
 if TYPE_CHECKING:
     from kernelllm.models.decoding import Continuation
@@ -134,7 +134,7 @@ class Mini(HF):
         """``n`` answers to each of several prompts as (number of the prompt, answer), a batch at a time."""
         self._cancelled.clear()
         ids = [self.encode(messages) for messages in prompts]
-        starts = firsts(first, len(ids))
+        starts = first_samples(first, len(ids))
         todo = [(p, starts[p] + i) for p in sorted(range(len(ids)), key=lambda p: len(ids[p])) for i in range(n)]
         if not todo:
             return

@@ -66,7 +66,7 @@ class RemoteModel(LanguageModel):
         self._cancelled.clear()
         self.client()
         ask = partial(self._ask, messages, params)
-        yield from each_as_it_comes(ask, first, n, self._slots, self.concurrency, self._cancelled)
+        yield from concurrent_samples(ask, first, n, self._slots, self.concurrency, self._cancelled)
 
     def _ask(self, messages: Sequence[Message], params: SamplingParams, index: int) -> Completion:
         """The answer to one request."""
@@ -101,7 +101,7 @@ class RemoteModel(LanguageModel):
         """For a reply that is none of the protocol's, although its status says that all is well."""
         what = f"{self.name}: the server at {response.url.host} does not seem to speak {protocol}: it answered with status"
         fix = "Check --base-url: it is the API's address, not a web page's, and ends in /v1 with most servers."
-        return ModelError(f"{what} {response.status_code}, {scrubbed(reply_in_short(response), self._key)}.", fix=fix)
+        return ModelError(f"{what} {response.status_code}, {scrubbed(reply_summary(response), self._key)}.", fix=fix)
 
     def _need_events(self, response: Any, protocol: str) -> None:
         """Raises ModelError where the reply to a request for a stream is a page or an object."""
@@ -116,7 +116,7 @@ class RemoteModel(LanguageModel):
             return "Check the key."
         if status == 404:
             return "Check the model's name" + (" and --base-url: with most servers it ends in /v1." if self.base_url else ".")
-        if status == 402 or spent(error):
+        if status == 402 or out_of_quota(error):
             return "The account has no credit left: add some, or use another key or model."
         if status == 429:
             return "Wait, or lower the concurrency (-O concurrency=2)."
@@ -159,7 +159,7 @@ def pause(error: Exception, tried: int, *, reached: bool) -> float | None:
             passes = not lasting and any(word in type(error).__name__ for word in ("Connection", "Timeout"))
     else:
         passes = status in (408, 409, 429) or (status >= 500 and status != 501)
-    if not passes or spent(error):
+    if not passes or out_of_quota(error):
         return None
     wanted = _asked_to_wait(error)
     if wanted is not None:
@@ -167,7 +167,7 @@ def pause(error: Exception, tried: int, *, reached: bool) -> float | None:
     return min(0.5 * 2.0**tried, _BACKOFF_MOST_S) * random.uniform(0.75, 1.0)
 
 
-def spent(error: Exception) -> bool:
+def out_of_quota(error: Exception) -> bool:
     """Whether the account has nothing left."""
     told = (getattr(error, name, "") for name in ("code", "type", "body"))
     return bool(_SPENT.search(" ".join(str(t) for t in (*told, error))))
@@ -197,7 +197,7 @@ def cause(error: Exception) -> str:
     """What happened, in one line: the server's words, the reply that was not understood, or why there was no connection."""
     response, status = getattr(error, "response", None), getattr(error, "status_code", None)
     if response is not None and not isinstance(getattr(error, "body", None), dict):
-        return f"HTTP {status}, the reply is {reply_in_short(response)}"
+        return f"HTTP {status}, the reply is {reply_summary(response)}"
     reason = _reason(error)
     text = _CODE.sub("", " ".join(printable(str(error)).split()))
     if status:
@@ -209,7 +209,7 @@ def cause(error: Exception) -> str:
     return text[:400] or type(error).__name__
 
 
-def reply_in_short(response: Any) -> str:
+def reply_summary(response: Any) -> str:
     """Status, content type and first characters of an HTTP reply."""
     kind = response.headers.get("content-type", "").partition(";")[0] or "of no content type"
     try:
@@ -219,7 +219,7 @@ def reply_in_short(response: Any) -> str:
     return f"{kind}: {text[:_SHOWN]!r}{' ...' if len(text) > _SHOWN else ''}" if text else f"{kind}, and empty"
 
 
-def each_as_it_comes(
+def concurrent_samples(
     ask: Callable[[int], Completion], first: int, n: int, slots: threading.Semaphore, workers: int, cancelled: threading.Event
 ) -> Iterator[Completion]:
     """``ask(index)`` for every index, ``workers`` at once, each while it holds one of the provider's ``slots``.

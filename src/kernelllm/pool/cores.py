@@ -1,4 +1,4 @@
-"""Cores kept free for measuring: while one judge of a pool times a kernel, compiles of the others must not hold its launches back.
+"""CPU cores that are kept free for timing: compiles of other judges must not delay the launches of a kernel that is timed.
 
 Every pool of this machine finds the same cores, without asking the others: a rule says which, from the cores allowed and the GPU's number.
 """
@@ -27,7 +27,7 @@ def reserved(allowed: Sequence[int], gpu: int, gpus: int) -> tuple[int, ...]:
     return tuple(sorted(allowed)[gpu * share : (gpu + 1) * share][-RESERVED:])
 
 
-def leave_to_measuring(gpu: int) -> None:
+def avoid_timing_cores(gpu: int) -> None:
     """Keep this process, and all that it starts, off the cores that measuring is done on. ``gpu``: the one that it works on."""
     try:
         allowed, gpus = sorted(os.sched_getaffinity(0)), max(_count(), gpu + 1)

@@ -1,4 +1,4 @@
-"""Work on this machine: long-lived processes, each bound to a device slot and to its share of the cores, fed one item at a time.
+"""The process pool of this machine: each process has a device and a share of the cores, and gets one item at a time.
 
 A slot's process builds its state once (a judge, say) and keeps it. A process that dies takes only its
 item with it: the item comes back as failed and the slot is filled again. A process that says that it is spent
@@ -216,7 +216,7 @@ def _serve(pipe: Connection, setup: Callable[[Slot], Any], work: Callable[[Any, 
         number = int(slot.device.removeprefix("cuda:"))
         os.environ["CUDA_VISIBLE_DEVICES"] = chosen = visible.split(",")[number] if visible else str(number)
         if not slot.alone:
-            cores.leave_to_measuring(int(chosen) if chosen.isdigit() else number)
+            cores.avoid_timing_cores(int(chosen) if chosen.isdigit() else number)
     state: Any = None
     ready = False
     collect_seldom()

@@ -1,4 +1,4 @@
-"""Locks on a device across processes: shared to work on it, exclusive to measure on it; and reservations of its memory."""
+"""Locks on a device across processes, shared for work and exclusive for timing; and reservations of its memory."""
 
 from __future__ import annotations
 

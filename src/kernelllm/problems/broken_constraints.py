@@ -1,4 +1,4 @@
-"""Inputs of a problem without one of the constraints that all it draws have: unsorted rows, rows of other lengths, numbers that come twice.
+"""Inputs that break one constraint which all inputs of a problem have: unsorted rows, rows of other lengths, repeated numbers.
 
 A user may have such inputs. A candidate that is wrong on them may be right for the problem all the same, so this is told, and no more.
 """

@@ -1,4 +1,4 @@
-"""A real run of the reference at given sizes: does it work, and can its output be compared at all?"""
+"""A real run of the reference at given sizes: does it work, and can its output be compared?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that a problem always passes alike: found in two draws, other values for them, and put in their place."""
+"""Inputs that never vary between draws of a problem, and other values for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first run of a problem's code: does it come back, and what does it ask for? A dry run, in a thread that can be given up.
+"""The first run of a problem's code, dry and in a thread that can be abandoned: does it end, and how much does it need?
 
 Problem sources are the user's own and run in this process. What they may do to it by mistake is met here, before anything else: an
 endless loop, a wait for input, an exit, tensors that fit nowhere.

@@ -1,4 +1,4 @@
-"""Running a module in float64, whatever it converts on its way."""
+"""Runs a module in float64, whatever dtypes it converts to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other inputs for a problem: the same shapes, dtypes and constraints, values of other kinds.
+"""Other inputs for a problem: the same shapes, dtypes and constraints, with values of another distribution.
 
 A candidate that is only right for the distribution that the problem draws from is not right. What must hold for an input is
 read off the input itself: probabilities stay probabilities, labels stay labels, triangles stay triangles.

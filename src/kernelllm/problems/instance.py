@@ -1,4 +1,4 @@
-"""A problem made real: its source executed, its model built, its inputs drawn.
+"""Instantiates a problem: its source is executed, its model built, its inputs drawn.
 
 Problem sources are trusted (the user's own files and the suites that they chose) and run in this process. Candidates are not,
 and never come here.

@@ -1,4 +1,4 @@
-"""Is a problem worth solving? Measurements of its reference: would zeros, a constant or a replayed output pass as its solution?
+"""Lints a problem: would zeros, a constant or a replayed output pass as its solution?
 
 After the five filters of robust-kbench (output range, output spread, axes without variation, output that does not depend on the
 input, work in the reference that has no effect), plus references that are random or not finite. Measured by running the reference at

@@ -1,4 +1,4 @@
-"""Tensors in nested lists, tuples, dictionaries and dataclasses: found, and replaced."""
+"""Finds and replaces tensors in nested lists, tuples, dictionaries and dataclasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that draws a tensor like one that was seen: its shape, dtype, strides, and the range and kind of its values."""
+"""Code that draws a tensor like an observed one: its shape, dtype, strides, and the range and kind of its values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from kernelllm.problems.graph_text import number_text
+from kernelllm.problems.graphs.graph_text import number_text
 
 MOST_READ = 2**22
 """Values of a tensor that are looked at."""

@@ -1,4 +1,4 @@
-"""Names that a reader of a problem knows for sizes that have none in its source: ``get_inputs_0_dim1`` is ``x dim 1``."""
+"""Readable names for sizes that have none in a problem's source: ``get_inputs_0_dim1`` is ``x dim 1``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which constants set sizes, and what holds between them, found by trying them on dry runs."""
+"""Which constants set sizes, and the relations between them, found by trying them on dry runs."""
 
 from __future__ import annotations
 

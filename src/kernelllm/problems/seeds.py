@@ -1,4 +1,4 @@
-"""The random generators of the whole process: one seed for all of them, and back to where they were."""
+"""Seeds and restores the random generators of the whole process."""
 
 from __future__ import annotations
 

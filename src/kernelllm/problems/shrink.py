@@ -1,4 +1,4 @@
-"""Smaller sizes at which a problem still is the same problem.
+"""Shrinks a problem: smaller sizes at which it still is the same problem.
 
 Nothing here knows any problem. Each constant is tried: does it set a size at all, must it be a multiple of something, does it only
 work when others move with it? Then the largest sizes are reduced until a dry run (:mod:`kernelllm.problems.trace`) stays within
@@ -19,11 +19,11 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.problems import confirm, sizes
 from kernelllm.problems.first_run import first_run
+from kernelllm.problems.hidden_constants import hidden_constants
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.nested import tensors
 from kernelllm.problems.relations import COUNT, SMALL, Budget, DryRuns, RelationSearch, SizeGroup, Sizes, Slot, classify, shorten, slots
 from kernelllm.problems.trace import Trace
-from kernelllm.problems.unseen import unseen_constants
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ STRUCTURAL_OPS = 1_500
 
 @lru_cache(maxsize=512)
 def _shrunk(problem: Problem, count: int, budget: Budget, fixed: frozenset[str] = frozenset()) -> tuple[tuple[tuple[str, Any], ...], ...]:
-    found = _search(problem, count, budget, fixed | unseen_constants(problem))
+    found = _search(problem, count, budget, fixed | hidden_constants(problem))
     return tuple(tuple(overrides.items()) for overrides in found)
 
 
@@ -64,7 +64,7 @@ def shrunk(
     it. The same problem always gets the same sets. The first set is the smallest found, the next ones differ from it in every size
     that can differ, with odd numbers where the problem works with them. ``{}`` stands for the problem's own sizes, where
     these are small already. Fewer sets come back where fewer work.
-    Constants named in ``fixed`` stay as they are, and so do those that :mod:`kernelllm.problems.unseen` finds.
+    Constants named in ``fixed`` stay as they are, and so do those that :mod:`kernelllm.problems.hidden_constants` finds.
     Raises ProblemError where the reference works at no size.
     """
     budget = replace(CPU, elements=budget_elements, flops=int(budget_s * FLOP_RATE), work=budget_work)

@@ -1,4 +1,4 @@
-"""Sets of sizes beside the shrunk ones: one size is 1 or 0 (a batch of one, one row, no row), or lies between those of other sets."""
+"""Sets of sizes with a 1 or a 0 (a batch of one, no row), or with a size between those of other sets."""
 
 from __future__ import annotations
 

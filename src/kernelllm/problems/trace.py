@@ -1,4 +1,4 @@
-"""What a problem does at given sizes, without doing it: shapes, elements and operations, from meta or fake tensors."""
+"""Shapes, elements and operations of a problem at given sizes, from meta or fake tensors, without computing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meta tensors without torch's compiler: running operators on them would import all of dynamo, which takes longer than the run.
+"""Runs operators on meta tensors without importing torch's compiler, which would take longer than the run.
 
 Many operators are Python functions on meta tensors, wrapped so that dynamo does not look into them. The first call of such a wrapper
 imports dynamo to ask it for that. Where dynamo is not there, nobody looks, and the function itself will do.

@@ -1,4 +1,4 @@
-"""Any ``nn.Module`` class of a file, with inputs described on the command line, as a problem in KernelBench's format."""
+"""Any ``nn.Module`` class of a file, with inputs described on the command line, becomes a problem in KernelBench's format."""
 
 from __future__ import annotations
 

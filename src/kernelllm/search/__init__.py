@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelllm.search.refine import ended
+from kernelllm.search.refine import is_over
 from kernelllm.search.search_loop import Search, run
 from kernelllm.search.strategy import Enough, SearchBudget, Strategy, Task
 
-__all__ = ["Enough", "Search", "SearchBudget", "Strategy", "Task", "ended", "run"]
+__all__ = ["Enough", "Search", "SearchBudget", "Strategy", "Task", "is_over", "run"]

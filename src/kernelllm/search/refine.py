@@ -37,7 +37,7 @@ class Refine:
         return [Task(round=attempt.round + 1, first=sample, feedback=tuple(history))]
 
 
-def ended(conversation: Sequence[Attempt], rounds: int) -> bool:
+def is_over(conversation: Sequence[Attempt], rounds: int) -> bool:
     """Whether nothing follows the attempts of one conversation, where a correct version that was not timed ends it."""
     last = conversation[-1]
     return last.round + 1 >= rounds or last.verdict.status is Status.PROBLEM_ERROR or settled(conversation)

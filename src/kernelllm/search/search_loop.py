@@ -1,4 +1,4 @@
-"""The loop: drafts are written in the background while earlier ones are judged here, each attempt kept at once."""
+"""The search loop: the next drafts are written in the background while earlier ones are judged; each attempt is kept at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from kernelllm.core import registry
 from kernelllm.core.background import DaemonPool
 from kernelllm.core.errors import BudgetExceeded, KernelLLMError
-from kernelllm.core.types import Attempt, Draft, Problem, Status, Verdict, best, stretches
+from kernelllm.core.types import Attempt, Draft, Problem, Status, Verdict, best, consecutive_ranges
 from kernelllm.core.writer import Writer
 from kernelllm.search.strategy import Enough, Record, SearchBudget, Strategy, Task, VerdictSource, settled
 
@@ -108,7 +108,7 @@ class Search:
         while todo:
             task = todo.popleft()
             samples = range(task.first, task.first + task.n)
-            for start, count in stretches([s for s in samples if (task.round, s) not in known]):
+            for start, count in consecutive_ranges([s for s in samples if (task.round, s) not in known]):
                 if not self._spared(task):
                     self._ask(msgspec.structs.replace(task, first=start, n=count))
             for sample in samples:

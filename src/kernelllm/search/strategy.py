@@ -1,4 +1,4 @@
-"""What a strategy is: it says which drafts to ask for next, and knows nothing of who writes or judges."""
+"""The interface of strategies: which drafts to ask for next, without knowing who writes or judges."""
 
 from __future__ import annotations
 

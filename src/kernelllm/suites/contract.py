@@ -1,4 +1,4 @@
-"""What a suite is, and what all of them need."""
+"""The interface of suites, and what all of them need."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _plan_line(plan: dict[str, Any]) -> str:
 
 def run_shown(one: Bench, limited: bool) -> None:
     """Run it with one line of progress; Ctrl-C keeps what is done and says how to go on. ``limited``: it has a budget."""
-    from kernelllm.app.progress import Console, Meter, remembered
+    from kernelllm.app.progress import Console, Meter, remembered_interrupt
     from kernelllm.app.suite_runs import SPENT
 
     stored = one.stored()
@@ -120,7 +120,7 @@ def run_shown(one: Bench, limited: bool) -> None:
     with Console() as console:
         console.stage(f"{one.plan.model}: {len(stored)} of {meter.wanted} done")
         try:
-            with remembered(), closing(one.attempts()) as attempts:
+            with remembered_interrupt(), closing(one.attempts()) as attempts:
                 for attempt in attempts:
                     meter.add(attempt)
                     if live or meter.due():
@@ -142,10 +142,10 @@ def run_shown(one: Bench, limited: bool) -> None:
 
 
 def _summary(one: Bench) -> dict[str, Any]:
-    from kernelllm.app.suite_runs import asked_of
+    from kernelllm.app.suite_runs import scored_problems
     from kernelllm.bench import metrics, summary
 
     attempts = one.stored()
-    asked, note = asked_of(one.run, attempts)
+    asked, note = scored_problems(one.run, attempts)
     scores = summary.by_group(metrics.outcomes(attempts, problems=asked, rounds=one.plan.rounds), summary.level_of)
     return {"run": one.id, "model": one.plan.model, "suite": one.plan.suite, "note": note, "scores": scores, "errors": one.errors}

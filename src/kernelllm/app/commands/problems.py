@@ -94,7 +94,8 @@ def lint(ctx: click.Context, /, suite: str, as_json: bool) -> None:
         _json(table)
     else:
         for row in table:
-            click.echo(f"{row['problem']}: {'clean' if row['clean'] else 'a wrong kernel can pass, or a right one fail'}")
+            fit = "fit to judge kernels" + (", with warnings" if row["findings"] else "")
+            click.echo(f"{row['problem']}: {fit if row['clean'] else 'a wrong kernel can pass, or a right one fail'}")
             for finding in row["findings"]:
                 click.echo(f"  {finding['severity']}: {finding['check']}: {finding['message']}")
     ctx.exit(0 if all(row["clean"] for row in table) else 1)

@@ -129,7 +129,7 @@ def gguf(folder: Path, output: Path, weights: str) -> None:
 
 def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, as_json: bool) -> None:
     """Run with a line of progress for each log, and say what came of it."""
-    from kernelllm.app.progress import Console, remembered
+    from kernelllm.app.progress import Console, remembered_interrupt
     from kernelllm.core.types import to_json
     from kernelllm.train.weights import processes
 
@@ -140,7 +140,7 @@ def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, a
     if not click.get_current_context().meta.get("kernelllm.verbose"):
         _quiet()
     try:
-        with Console() as console, remembered() as interrupted:
+        with Console() as console, remembered_interrupt() as interrupted:
             found = run(recipe, output, told=told, fresh=fresh)
     except KeyboardInterrupt:
         click.echo(f"Interrupted. The same command goes on from the last checkpoint in {output}, if there is one.", err=True)

@@ -16,8 +16,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelllm.problems import attention_gradients
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs import attention_gradients
+from kernelllm.problems.graphs.graph_text import traced_value
 from kernelllm.problems.observed import hint
 
 _aten = torch.ops.aten
@@ -40,21 +40,21 @@ def partitioned(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.
 
 
 def _without_what_it_kept(graph: fx.Graph, node: Any) -> None:
-    """Attention's backward of one device becomes :mod:`kernelllm.problems.attention_gradients`, where that says the same."""
+    """Attention's backward of one device becomes :mod:`kernelllm.problems.graphs.attention_gradients`, where that says the same."""
     schema = node.target._schema.arguments
     given: dict[str, Any] = {a.name: a.default_value for a in schema if a.has_default_value()}
     given |= {a.name: v for a, v in zip(schema, node.args, strict=False)} | dict(node.kwargs)
     results = list(node.users)
     if given.get("dropout_p") or any(u.target is not operator.getitem or (u.args[1] > 2 and u.users) for u in results):
         return
-    orders = [_order(t) for t in noted(node)[:3]]
+    orders = [_order(t) for t in traced_value(node)[:3]]
     if any(order is None for order in orders):
         return
     mask = given.get("attn_bias", given.get("attn_mask"))
     arguments = (node.args[0], *(given[n] for n in ("query", "key", "value")), mask, given["is_causal"], given.get("scale"), *orders)
     with graph.inserting_before(node):
         made = graph.create_node("call_function", attention_gradients.in_order, arguments, name="attention_gradients_of")
-    made.meta = {**node.meta, "val": tuple(noted(node)[:3])}
+    made.meta = {**node.meta, "val": tuple(traced_value(node)[:3])}
     kept = node.all_input_nodes
     for user in [u for u in results if not u.users]:
         graph.erase_node(user)
@@ -85,7 +85,7 @@ def decomposed(graph: fx.GraphModule) -> fx.GraphModule:
     table = get_decompositions([getattr(_aten, n) for n in _NORMS if hasattr(_aten, n)])
     for node in list(graph.graph.nodes):
         rule: Any = table.get(node.target) if node.op == "call_function" else None
-        values = [noted(n) for n in node.all_input_nodes]
+        values = [traced_value(n) for n in node.all_input_nodes]
         if rule is not None and any(isinstance(v, torch.Tensor) and v.dtype in _HALF for v in values):
             _taken_apart(graph.graph, node, rule)
     graph.recompile()
@@ -103,7 +103,7 @@ def _taken_apart(graph: fx.Graph, node: fx.Node, rule: Any) -> None:
         args, kwargs = pytree.tree_unflatten(found, spec)
         return tuple(rule(*args, **kwargs))
 
-    given = [noted(leaves[i]) for i in places]
+    given = [traced_value(leaves[i]) for i in places]
     mode = next(v.fake_mode for v in given if isinstance(v, torch._subclasses.FakeTensor))
     with mode, enable_python_dispatcher(), torch.no_grad():
         inner = make_fx(run)(*given)

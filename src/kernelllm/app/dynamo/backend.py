@@ -20,7 +20,7 @@ from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
 from kernelllm.app.dynamo import compile_jobs
 from kernelllm.app.dynamo.backend_options import CompileOptions
-from kernelllm.app.dynamo.overlapping_inputs import compiled_or_eager, written_inputs
+from kernelllm.app.dynamo.overlapping_inputs import eager_on_overlap, written_inputs
 from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def kernelllm(
     if inductor and (_is_bucket() or (decided and decided.way == "inductor")):
         _note(number, graph, "inductor", decided.cause if decided else "it is one of several graphs that are compiled as one")
         run = _by_inductor(graph, example_inputs, chosen)
-        return compiled_or_eager(run, eager.forward, decided.written if decided else written_inputs(example_inputs), example_inputs)
-    if number == 0 and not (chosen.cache and graph_cache.any_kept()):  # what writes starts while the graph is traced
+        return eager_on_overlap(run, eager.forward, decided.written if decided else written_inputs(example_inputs), example_inputs)
+    if number == 0 and not (chosen.cache and graph_cache.has_entries()):  # what writes starts while the graph is traced
         homes = {str(v.device) for v in example_inputs if isinstance(v, torch.Tensor)}
         compile_jobs.processes().start(homes.pop() if len(homes) == 1 else "cpu")
     choice = GraphChoice(key, decided, chosen)
     compiled = _either(number, graph, example_inputs, choice, eager)
-    run = compiled_or_eager(compiled, eager.forward, choice.written, example_inputs)
+    run = eager_on_overlap(compiled, eager.forward, choice.written, example_inputs)
     if run == eager.forward:
         for part in choice.parts:
             part.record.became("eager", "an input that it writes overlaps with another one")
@@ -98,13 +98,13 @@ def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any],
 
     from kernelllm.app.dynamo.any_device import partitioned
     from kernelllm.app.dynamo.split_graph import runner
-    from kernelllm.problems.masked_attention import kept_whole
+    from kernelllm.problems.graphs.masked_attention import keep_whole
 
     def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
         return lambda made, inputs: runner(f"{kind} {number}", made, choice)
 
     if not (torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in example_inputs)):
-        kept_whole(graph)
+        keep_whole(graph)
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(
         fw_compiler=part("forward"), bw_compiler=part("backward"), inference_compiler=part("inference"),
         partition_fn=partitioned, keep_inference_input_mutations=True,

@@ -24,7 +24,7 @@ from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.file_cache import FileCache, code_digest, replace_file
 from kernelllm.core.types import DEFAULT_BACKEND
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs.graph_text import traced_value
 
 _T = TypeVar("_T")
 _CODE = ("backends", "compiler", "core", "judge", "problems", "app/dynamo")
@@ -59,7 +59,7 @@ def graph_key(graph: fx.GraphModule, inputs: Sequence[Any], mode: str) -> str:
     home = str(tensors[0].device) if tensors and tensors[0].device.type in ("cpu", "cuda") else "cpu"
     lines = [graph.code, mode, str(torch.is_grad_enabled()), str(torch.is_inference_mode_enabled())]
     for node, value in zip(graph.graph.find_nodes(op="placeholder"), inputs, strict=False):
-        known = noted(node)
+        known = traced_value(node)
         facts = (known.shape, known.stride(), known.dtype, known.device) if isinstance(known, torch.Tensor) else type(value).__name__
         lines.append(f"{facts} {getattr(value, 'requires_grad', False)}")
     for kind in ("cpu", "cuda"):
@@ -89,7 +89,7 @@ def _kept(name: str, kind: type[_T]) -> _T | None:
     return None
 
 
-def any_kept() -> bool:
+def has_entries() -> bool:
     """Whether anything was written before."""
     return next(folder().glob("*/*"), None) is not None
 

@@ -17,13 +17,13 @@ from torch import fx
 from kernelllm.app import in_process
 from kernelllm.app.dynamo import compile_jobs
 from kernelllm.app.dynamo.any_device import decomposed
-from kernelllm.app.dynamo.graph_parts import GraphParts, apart, left_to_libraries
+from kernelllm.app.dynamo.graph_parts import GraphParts, left_to_libraries, split_results
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.app.dynamo.written_graph import Run, placeholders, written_run
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.types import OF_TORCH_COMPILE
-from kernelllm.problems.graph_problem import graph_problem
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_text import traced_value
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.choice import GraphChoice
@@ -123,7 +123,7 @@ class GraphKernel:
         """Look for the file on disk, or have it written."""
         from kernelllm.app.dynamo import graph_cache
 
-        parts = self._parts = apart(self._graph)
+        parts = self._parts = split_results(self._graph)
         computed = decomposed(parts.computed)
         if not any(n.op == "call_function" for n in computed.graph.nodes):
             return self._leave("there is nothing to compute")
@@ -133,7 +133,7 @@ class GraphKernel:
         device = _device(given)
         if device is None:
             return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
-        fakes = [noted(n) for n in placeholders(computed)]
+        fakes = [traced_value(n) for n in placeholders(computed)]
         self._key = graph_cache.key(graph_problem(computed, fakes, name="graph").source, device, _conv_tf32(device))
         found = self._on_disk()
         if found is not None:
@@ -184,8 +184,8 @@ class GraphKernel:
         if not found.source:
             return self._leave(found.message)
         assert self._parts is not None
-        device = next(n.device for n in map(noted, self._graph.graph.nodes) if isinstance(n, torch.Tensor))
-        if device.type == "cpu" and not in_process.interpreted():
+        device = next(n.device for n in map(traced_value, self._graph.graph.nodes) if isinstance(n, torch.Tensor))
+        if device.type == "cpu" and not in_process.runs_without_gpu():
             _warn_of_cpu()
             return self.record.became("checked")
         try:

@@ -47,7 +47,7 @@ class GraphParts:
         return found
 
 
-def apart(graph: fx.GraphModule) -> GraphParts:
+def split_results(graph: fx.GraphModule) -> GraphParts:
     """The parts of a functional graph of ATen operators. ``graph`` stays as it is."""
     lifted, constants = _constants_lifted(graph)
     output: Any = lifted.graph.output_node().args[0]
@@ -74,7 +74,7 @@ def writes(graph: fx.Graph) -> list[fx.Node]:
     return [n for n in copies if n.args[0].op == "placeholder"]
 
 
-def with_writes_last(graph: fx.GraphModule) -> fx.GraphModule:
+def move_writes_last(graph: fx.GraphModule) -> fx.GraphModule:
     """The same graph, changed: nothing is made of a copy into an input, but of the input, or of what is copied."""
     for copy in writes(graph.graph):
         after = list(copy.users)

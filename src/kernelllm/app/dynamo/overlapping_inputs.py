@@ -29,7 +29,7 @@ def written_inputs(inputs: Sequence[Any]) -> list[int]:
     return [i for i, info in enumerate(known) if info.mutates_data or info.mutates_storage_metadata]
 
 
-def compiled_or_eager(run: Run, eager: Run, written: Sequence[int], examples: Sequence[Any]) -> Run:
+def eager_on_overlap(run: Run, eager: Run, written: Sequence[int], examples: Sequence[Any]) -> Run:
     """``run``, and ``eager`` where something that is ``written`` overlaps with another input; nothing is looked at where it cannot."""
     places = [i for i, v in enumerate(examples) if _has_memory(v) and (i in written or not isinstance(v, torch.nn.Parameter))]
     own = set(written).intersection(places)

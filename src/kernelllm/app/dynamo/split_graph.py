@@ -13,9 +13,9 @@ import torch
 from torch import fx
 
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
-from kernelllm.app.dynamo.graph_parts import free_nodes, with_writes_last, writes
+from kernelllm.app.dynamo.graph_parts import free_nodes, move_writes_last, writes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
-from kernelllm.problems.graph_text import foreign, noted
+from kernelllm.problems.graphs.graph_text import foreign, traced_value
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.choice import GraphChoice
@@ -49,7 +49,7 @@ def subgraphs(graph: fx.GraphModule) -> list[Subgraph]:
     """
     free = free_nodes(graph.graph)
     for node in graph.graph.nodes:
-        if node.op == "call_function" and (node.target in _SIZES or (isinstance(noted(node), _NUMBERS) and not _is_operator(node))):
+        if node.op == "call_function" and (node.target in _SIZES or (isinstance(traced_value(node), _NUMBERS) and not _is_operator(node))):
             free.add(node)
     last = writes(graph.graph)
     left = {*free, *last}
@@ -68,7 +68,7 @@ def subgraphs(graph: fx.GraphModule) -> list[Subgraph]:
         place[node] = max(readers, default=max(place.values()))
     output = graph.graph.output_node()
     taken = {n: {place.get(u, len(nodes)) for u in _users(n, free)} - {p} for n, p in place.items()}
-    if any(later and not isinstance(noted(n), torch.Tensor) for n, later in taken.items()) or len(set(place.values())) < 2:
+    if any(later and not isinstance(traced_value(n), torch.Tensor) for n, later in taken.items()) or len(set(place.values())) < 2:
         return []  # a number that only values tell, or several tensors in one
     found = []
     for number in range(max(place.values()) + 1):
@@ -222,5 +222,5 @@ class SplitGraph:
 
 def runner(name: str, graph: fx.GraphModule, choice: GraphChoice) -> GraphKernel | SplitGraph:
     """What runs a graph of AOTAutograd's: one file, or several in turn."""
-    parts = subgraphs(with_writes_last(graph))
+    parts = subgraphs(move_writes_last(graph))
     return SplitGraph(name, graph, parts, choice) if parts else GraphKernel(name, graph, choice)

@@ -26,7 +26,7 @@ import msgspec
 from kernelllm.core.errors import KernelLLMError, WorkerError
 from kernelllm.core.quiet import quiet_libraries, stdout_to_stderr
 from kernelllm.core.types import Attempt, Candidate, Problem
-from kernelllm.problems.graph_problem import SIZE
+from kernelllm.problems.graphs.graph_problem import SIZE
 
 if TYPE_CHECKING:
     from kernelllm.compiler.subprocess_writer import SubprocessWriter

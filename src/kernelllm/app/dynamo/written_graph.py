@@ -13,8 +13,8 @@ from torch import fx
 from kernelllm.app import in_process
 from kernelllm.app.dynamo import host_code
 from kernelllm.app.dynamo.graph_parts import GraphParts, views_of_written
-from kernelllm.problems.graph_problem import told_by_shapes
-from kernelllm.problems.graph_text import noted
+from kernelllm.problems.graphs.graph_problem import sizes_from_shapes
+from kernelllm.problems.graphs.graph_text import traced_value
 from kernelllm.problems.observed import hint
 
 Run = Callable[[list[Any]], Sequence[Any]]
@@ -27,7 +27,7 @@ def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> 
     results = _results(parts.computed)
     results = results[: len(results) - len(parts.written)]
     layouts = [(i, order) for i, order in enumerate(map(_layout, results)) if order is not None]
-    told = told_by_shapes(parts.computed)
+    told = sizes_from_shapes(parts.computed)
     names = [n.name for n in placeholders(parts.computed)]
     taken = [i for i, name in enumerate(names) if name not in told]
     takes_all = len(taken) == len(names)
@@ -42,7 +42,7 @@ def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> 
         given = [*inputs, *constants] if constants else inputs
         arguments = given if takes_all else [given[i] for i in taken]
         if not tried or (device.type == "cuda" and device.index not in (None, torch.cuda.current_device())):
-            with in_process.on(device):
+            with in_process.device_context(device):
                 computed = list(forward(*arguments) if tried else _unchanged_by_a_failure(forward, arguments, [given[i] for i in written]))
             tried = True
         else:
@@ -80,7 +80,7 @@ def _at_fixed_sizes(module: ModuleType, parts: GraphParts, device: torch.device)
 
     None where sizes change, where the file is not for this graph's sizes, or where the graph writes into its inputs.
     """
-    values = [noted(n) for n in placeholders(parts.computed)]
+    values = [traced_value(n) for n in placeholders(parts.computed)]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     random = any("rand" in str(n.target) or "bernoulli" in str(n.target) for n in parts.computed.graph.nodes)  # not to be drawn twice
     if random or parts.written or len(tensors) < len(values):
@@ -146,7 +146,7 @@ def _results(graph: fx.GraphModule) -> list[fx.Node]:
 def _layout(node: fx.Node) -> tuple[int, ...] | None:
     """The order of a result's dimensions in memory, from the outermost to the innermost, that those who come after expect; empty for
     the usual one."""
-    value = noted(node)
+    value = traced_value(node)
     if not isinstance(value, torch.Tensor) or any(s == 0 for s in map(hint, value.stride())):
         return None  # a repeated dimension is written out in the usual order
     order = sorted(range(value.dim()), key=lambda d: hint(value.stride()[d]), reverse=True)

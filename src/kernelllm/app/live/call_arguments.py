@@ -1,4 +1,4 @@
-"""The arguments of a call: as a person hands them in, under forward's own names, and taken apart into tensors and plain values."""
+"""The arguments of a call: bound to forward's parameter names, and flattened into tensors and plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, 
 """Types of arguments and results that are no tensors and have a fixed value."""
 
 
-def calls(module: torch.nn.Module, inputs: Any) -> list[Call]:
+def input_sets(module: torch.nn.Module, inputs: Any) -> list[Call]:
     """The sets of example inputs. Raises UsageError where they are none, or do not fit forward.
 
     A set is a tensor, a tuple of arguments, a dictionary of keyword arguments, or ``(args, kwargs)``; a list of sets is several. A list
@@ -62,7 +62,7 @@ def _fits(signature: inspect.Signature, call: Call) -> bool:
     return True
 
 
-class Names:
+class BoundCalls:
     """Calls of one forward under its parameters' names, so that ``f(x, mask)`` and ``f(x, mask=mask)`` are the same."""
 
     def __init__(self, forward: Callable[..., Any]) -> None:
@@ -104,14 +104,14 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Nest:
-    """A value taken apart: how to put it together again from its tensors.
+class Flattened:
+    """A flattened value: how to rebuild it from its tensors.
 
     ``items``: one for each leaf, a number is the tensor at that place, another Nest is a dataclass's fields, a one-tuple a plain value.
     """
 
     spec: Any
-    items: tuple[int | tuple[Any] | Nest, ...]
+    items: tuple[int | tuple[Any] | Flattened, ...]
     made: type | None = None
     """The dataclass to make of the dictionary of fields."""
 
@@ -120,7 +120,8 @@ class Nest:
         if self.items == (0,) and self.spec.is_leaf():
             return tensors[0]
         leaves = [
-            tensors[item] if isinstance(item, int) else item.build(tensors) if isinstance(item, Nest) else item[0] for item in self.items
+            tensors[item] if isinstance(item, int) else item.build(tensors) if isinstance(item, Flattened) else item[0]
+            for item in self.items
         ]
         value = pytree.tree_unflatten(leaves, self.spec)
         return value if self.made is None else self.made(**value)
@@ -130,14 +131,14 @@ class Nest:
         return _again, (pytree.tree_unflatten(list(range(len(self.items))), self.spec), self.items, self.made)
 
 
-def _again(value: Any, items: tuple[Any, ...], made: type | None) -> Nest:
-    return Nest(pytree.tree_flatten(value)[1], items, made)
+def _again(value: Any, items: tuple[Any, ...], made: type | None) -> Flattened:
+    return Flattened(pytree.tree_flatten(value)[1], items, made)
 
 
-def apart(value: Any, tensors: list[torch.Tensor], what: str) -> Nest:
-    """Take a value apart; its tensors are appended to ``tensors``. ``what`` names it. Raises UsageError for what is neither."""
+def flatten(value: Any, tensors: list[torch.Tensor], what: str) -> Flattened:
+    """Flatten a value; its tensors are appended to ``tensors``. ``what`` names it. Raises UsageError for what is neither."""
     leaves, spec = pytree.tree_flatten(value)
-    items: list[int | tuple[Any] | Nest] = []
+    items: list[int | tuple[Any] | Flattened] = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             items.append(len(tensors))
@@ -146,8 +147,8 @@ def apart(value: Any, tensors: list[torch.Tensor], what: str) -> Nest:
             items.append((leaf,))
         elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             fields = {f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf) if f.init}
-            inner = apart(fields, tensors, what)
-            items.append(Nest(inner.spec, inner.items, type(leaf)))
+            inner = flatten(fields, tensors, what)
+            items.append(Flattened(inner.spec, inner.items, type(leaf)))
         else:
             kind = "a generator" if isinstance(leaf, Iterator) else f"a {type(leaf).__module__}.{type(leaf).__name__}"
             cache = type(leaf).__name__.endswith("Cache")
@@ -156,11 +157,11 @@ def apart(value: Any, tensors: list[torch.Tensor], what: str) -> Nest:
                 fix="Switch the cache off: module.config.use_cache = False." if cache
                 else "Wrap the module in one whose forward takes and returns tensors, in lists, dictionaries or dataclasses.",
             )
-    return Nest(spec, tuple(items))
+    return Flattened(spec, tuple(items))
 
 
 def names_of(named: Mapping[str, Any]) -> list[str]:
-    """For each tensor in these arguments, in the order of :func:`apart`, a Python name: ``mask``, ``position_embeddings_0``."""
+    """For each tensor in these arguments, in the order of :func:`flatten`, a Python name: ``mask``, ``position_embeddings_0``."""
     found: list[str] = []
     for name, value in named.items():
         base = name.replace("[", "_").replace("]", "")

@@ -1,4 +1,4 @@
-"""A module that runs verified kernels where they fit, and the original's forward everywhere else."""
+"""The module that ``optimize`` returns: verified kernels where a call fits them, and the original's forward everywhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from torch.autograd import forward_ad
 
 from kernelllm.app import in_process
-from kernelllm.app.live.call_arguments import PLAIN, Names, Nest, apart
+from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.core.errors import UsageError
@@ -50,7 +50,7 @@ class Dispatch:
         self._setup()
 
     def _setup(self) -> None:
-        self._names = Names(self.original.forward)
+        self._names = BoundCalls(self.original.forward)
         self._known: dict[Any, tuple[LiveProgram | None, str]] = {}
         modules = list(self.original.named_modules())
         state = ((vars(m)[kind], name) for kind in ("_parameters", "_buffers") for _, m in modules for name in vars(m)[kind])
@@ -105,7 +105,7 @@ class Dispatch:
         model, written, grad = program.model(self.original), program.signature.written, torch.is_grad_enabled()
         given = [t if t.is_contiguous() or i in written else t.contiguous() for i, t in enumerate(tensors)]
         quiet = torch.no_grad() if grad and not program.differentiable else contextlib.nullcontext()
-        with quiet, in_process.on(self._device(tensors)):
+        with quiet, in_process.device_context(self._device(tensors)):
             results = model(*given)
         flat = [results] if isinstance(results, torch.Tensor) else [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
         return program.output.build(flat if program.differentiable or not grad else self._without_backward(flat))
@@ -167,13 +167,13 @@ class Dispatch:
         """The program for such calls, or None with the reason; kept for later ones."""
         if len(self._known) >= _MOST_KEYS:
             self._known.clear()
-        nest = apart(named, [], "An argument")
+        nest = flatten(named, [], "An argument")
         fits = [self._fit(program, nest, tensors) for program in self.programs]
         found = next((fit for fit in fits if fit[0]), fits[0] if fits else (None, "no kernels were verified"))
         self._known[key] = found
         return found
 
-    def _fit(self, program: LiveProgram, nest: Nest, tensors: Sequence[torch.Tensor]) -> tuple[LiveProgram | None, str]:
+    def _fit(self, program: LiveProgram, nest: Flattened, tensors: Sequence[torch.Tensor]) -> tuple[LiveProgram | None, str]:
         signature = program.signature
         why = program.refused or signature.refusal(nest, tensors) or runs_on(self._device(tensors)) or self._state_fits(program)
         if not why and any(not tensors[i].is_contiguous() for i in signature.written):
@@ -256,7 +256,7 @@ def _form(named: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
         return tuple(form)
     tensors.clear()
     try:
-        nest = apart(named, tensors, "An argument")
+        nest = flatten(named, tensors, "An argument")
     except UsageError:
         return None
     return nest if all(map(_is_plain, tensors)) else None
@@ -383,5 +383,5 @@ def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def _tensors(result: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
-    apart(result, found, "The result of the module")
+    flatten(result, found, "The result of the module")
     return found

@@ -1,4 +1,4 @@
-"""Tensors that a forward leaves in its module for the next call: as attributes, in lists and dictionaries, or as buffers set anew.
+"""Tensors that a forward keeps in its module for the next call: attributes, lists and dictionaries, or reassigned buffers.
 
 A graph holds the values of one call. A module whose next call reads what this one left is therefore no graph.
 """

@@ -1,4 +1,4 @@
-"""A live module to an ATen graph with dynamic sizes where the module allows, by ``torch.export``."""
+"""A live module becomes an ATen graph by ``torch.export``, with dynamic sizes where the module allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelllm.app.live.call_arguments import Call, Names, Nest, apart, names_of
+from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of
 from kernelllm.app.live.kept_tensors import KeptTensors, kept_state
 from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
@@ -24,8 +24,8 @@ from kernelllm.core.background import TORCH
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Problem
-from kernelllm.problems.graph_problem import graph_problem
-from kernelllm.problems.graph_text import LISTED, plain_text
+from kernelllm.problems.graphs.graph_problem import graph_problem
+from kernelllm.problems.graphs.graph_text import LISTED, plain_text
 
 _ALL = 2**63 - 1
 _MANY = 2000
@@ -53,7 +53,7 @@ class LiveGraph:
     """Tensors of the module that no state dict holds, by name."""
     inputs: list[torch.Tensor]
     signature: Signature
-    output: Nest
+    output: Flattened
     """How the graph's outputs make the module's result."""
     plain: dict[str, Any]
     """Arguments that are numbers, strings or None, by name: the graph holds for these values."""
@@ -66,7 +66,7 @@ class LiveGraph:
 class _Flat(torch.nn.Module):
     """The module with tensors alone in and out."""
 
-    def __init__(self, module: torch.nn.Module, names: Names, nest: Nest, told: Callable[[Nest], None]) -> None:
+    def __init__(self, module: torch.nn.Module, names: BoundCalls, nest: Flattened, told: Callable[[Flattened], None]) -> None:
         """``told`` is given the structure of the result: export puts back what a forward changes in its module."""
         super().__init__()
         self.module = module
@@ -75,7 +75,7 @@ class _Flat(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         args, kwargs = self._names.call(self._nest.build(tensors))
         results: list[torch.Tensor] = []
-        self._told(apart(self.module.forward(*args, **kwargs), results, "The result of the module"))
+        self._told(flatten(self.module.forward(*args, **kwargs), results, "The result of the module"))
         return tuple(results)
 
 
@@ -94,15 +94,15 @@ def in_mode(module: torch.nn.Module, train: bool) -> Iterator[None]:
 
 def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     """The graph of the module in its present mode. Raises UsageError for inputs or a module that cannot be taken, CaptureError."""
-    names = Names(module.forward)
+    names = BoundCalls(module.forward)
     named = names.named(*call)
     tensors: list[torch.Tensor] = []
-    nest = apart(named, tensors, "An argument of the module")
+    nest = flatten(named, tensors, "An argument of the module")
     found = names_of(named)
     one_device(module, dict(zip(found, tensors, strict=True)))
     depends: dict[str, bool] = {}
     kept = KeptTensors(module, lambda: depends.update(_first_run(module, names, nest, tensors)))
-    outputs: list[Nest] = []
+    outputs: list[Flattened] = []
     flat = _Flat(module, names, nest, outputs.append)
     program = _exported(flat, tensors)
     graph = program.graph_module
@@ -135,7 +135,7 @@ def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> t
     return next(iter(homes), torch.device("cpu"))
 
 
-def _first_run(module: torch.nn.Module, names: Names, nest: Nest, tensors: list[torch.Tensor]) -> dict[str, bool]:
+def _first_run(module: torch.nn.Module, names: BoundCalls, nest: Flattened, tensors: list[torch.Tensor]) -> dict[str, bool]:
     """Run the module as it is, with its buffers and inputs put back; the modules whose mode it asks for. Raises ProblemError."""
     args, kwargs = names.call(nest.build([t.clone() for t in tensors]))
     found: dict[str, bool] = {}
@@ -317,7 +317,7 @@ def _hold(graph: torch.fx.GraphModule, node: torch.fx.Node, name: str, value: to
     graph.graph.erase_node(node)
 
 
-def _plain_result(nest: Nest, nodes: list[Any]) -> Any:
+def _plain_result(nest: Flattened, nodes: list[Any]) -> Any:
     """The module's own structure where it is made of tuples, lists and dictionaries; else a tuple of all tensors."""
     value = nest.build(nodes)
     kinds = {type(part) for part in _parts(value)}

@@ -13,7 +13,7 @@ import torch
 
 from kernelllm.app import pipeline
 from kernelllm.app.judge_options import default_extern
-from kernelllm.app.live.call_arguments import Call, Names, apart, calls
+from kernelllm.app.live.call_arguments import BoundCalls, Call, flatten, input_sets
 from kernelllm.app.live.dispatch import HOOKS, KernelModule
 from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.program import LiveProgram, reason, runs_on
@@ -88,7 +88,7 @@ def _worked(
     start = time.monotonic()
     original = module.kernelllm.original if isinstance(module, KernelModule) else module
     check_module(original)
-    given = calls(original, inputs)
+    given = input_sets(original, inputs)
     materialize(original, given[0])
     results: list[Result] = []
     programs: list[LiveProgram] = []
@@ -165,7 +165,7 @@ def _compare(made: KernelModule, given: list[Call]) -> list[str]:
     dispatch, notes = made.kernelllm, []
     for call in given:
         tensors: list[torch.Tensor] = []
-        apart(Names(dispatch.original.forward).named(*call), tensors, "An argument of the module")
+        flatten(BoundCalls(dispatch.original.forward).named(*call), tensors, "An argument of the module")
         program = next((p for p in dispatch.programs if not p.signature.unfit(dispatch.original, call)), None)
         why = runs_on(tensors[0].device) if tensors and program else ""
         if program is None or why:

@@ -1,4 +1,4 @@
-"""A written file at work in this process, with the parameters and buffers of a live module, and the calls that it serves."""
+"""A written file in use in this process, with the parameters and buffers of a live module: which calls it serves, and running them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelllm.app import in_process
-from kernelllm.app.live.call_arguments import Call, Names, Nest, apart
+from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten
 from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.errors import UsageError
@@ -33,7 +33,7 @@ class LiveProgram:
 
     source: str
     signature: Signature
-    output: Nest
+    output: Flattened
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors of the module that no state dict holds, by name."""
     differentiable: bool = False
@@ -104,7 +104,7 @@ def runs_on(device: torch.device) -> str:
     absent = open_backend(DEFAULT_BACKEND).missing()
     if absent is not None:
         return absent.reason
-    if device.type == "cuda" or in_process.interpreted():
+    if device.type == "cuda" or in_process.runs_without_gpu():
         return ""
     if not torch.cuda.is_available():
         return "there is no GPU: the kernels ran in the judge alone"
@@ -129,7 +129,7 @@ class Signature:
 
     names: tuple[str, ...]
     """The tensors' names, in the order of the written forward."""
-    nest: Nest
+    nest: Flattened
     """How they sit in the arguments by name."""
     dtypes: tuple[torch.dtype, ...]
     shapes: tuple[tuple[int | str, ...], ...]
@@ -143,7 +143,7 @@ class Signature:
     writes_state: bool = False
     """Whether it writes into buffers."""
 
-    def refusal(self, nest: Nest, tensors: Sequence[torch.Tensor]) -> str:
+    def refusal(self, nest: Flattened, tensors: Sequence[torch.Tensor]) -> str:
         """Why such arguments do not fit, sizes aside; empty where they do."""
         if nest != self.nest or len(tensors) != len(self.dtypes):
             return "other arguments"
@@ -161,7 +161,7 @@ class Signature:
     def unfit(self, module: torch.nn.Module, call: Call) -> str:
         """Why the graph was not captured for such a call of the module; empty where it was."""
         tensors: list[torch.Tensor] = []
-        nest = apart(Names(module.forward).named(*call), tensors, "An argument of the module")
+        nest = flatten(BoundCalls(module.forward).named(*call), tensors, "An argument of the module")
         return self.refusal(nest, tensors) or self.sizes(tensors).removeprefix(PROVEN)
 
     def sizes(self, tensors: Sequence[torch.Tensor]) -> str:

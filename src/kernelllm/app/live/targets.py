@@ -1,4 +1,4 @@
-"""What a command line names, as a live module with its inputs: a Hugging Face folder, a submodule, a class in a mode or dtype."""
+"""A name on the command line becomes a live module with inputs: a Hugging Face folder, a submodule, a class in a mode or dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from kernelllm.app.live.call_arguments import Call, Names, calls
+from kernelllm.app.live.call_arguments import BoundCalls, Call, input_sets
 from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.optimize_module import check_module, materialize
 from kernelllm.compiler.capture.modes import same_in_both
@@ -102,12 +102,12 @@ def _given(instance: Instance, module: torch.nn.Module, described: wrap.Argument
     with instance.running("the inputs"):
         seed_all(0)
         value = draw()
-    return calls(module, tuple(value) if described.shapes else value)
+    return input_sets(module, tuple(value) if described.shapes else value)
 
 
 def _needs_names(module: torch.nn.Module, given: list[Call]) -> bool:
     """Whether arguments cannot be passed by position alone, or there are several sets."""
-    names = Names(module.forward)
+    names = BoundCalls(module.forward)
     return len(given) > 1 or any(names.call(names.named(*call))[1] for call in given)
 
 
@@ -185,7 +185,7 @@ def _usual_inputs(model: Any, config: Any, described: wrap.Arguments) -> Call:
     with own_generators():
         seed_all(0)
         drawn = [eval(wrap.tensor_call(shape, described.dtype, "--shape"), {"torch": torch}) for shape in shapes]
-    names = [first, *(n for n in Names(model.forward).positional if n != first)]
+    names = [first, *(n for n in BoundCalls(model.forward).positional if n != first)]
     found = dict(zip(names, drawn, strict=False))
     if getattr(config, "is_encoder_decoder", False) and first == "input_ids":
         found.setdefault("decoder_input_ids", drawn[0].clone())

@@ -1,4 +1,4 @@
-"""Autotuning without a clock, where there is no GPU."""
+"""Autotuning where there is no GPU to time on: configurations take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real compile of every kernel that a candidate launches, for a GPU that need not be there.
+"""Compiles every kernel that a candidate launches for a target GPU, which need not be there.
 
 The model runs with Triton's own JIT under a stub driver: each launch specialises its arguments and compiles for the
 target, and launches nothing. At original sizes it runs on fake tensors, without memory.

@@ -1,4 +1,4 @@
-"""Which parts of a run need the GPU: not those in which Triton compiles, and alone those in which it chooses a configuration.
+"""When a worker needs the GPU: not while Triton compiles, and exclusively while it autotunes.
 
 The judge shares the device with others while its worker does a command. The worker lets go while Triton compiles, which
 takes most of a candidate's first run and needs no GPU, and asks for the device alone while it autotunes.

@@ -1,4 +1,4 @@
-"""What a launch is given: arguments, a grid, a kernel with a source."""
+"""The arguments, the grid and the source of a launch, in plain form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source of a Triton kernel tells; masked lanes that a load gives no value are followed to where they count.
+"""Static analysis of a Triton kernel's source, masked lanes without a value included.
 
 Only what is certain is told: a lane is followed along the axes of its mask, through elementwise arithmetic, until ``tl.where`` or anything
 that is not known here.

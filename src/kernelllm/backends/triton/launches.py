@@ -1,4 +1,4 @@
-"""Kernel launches on a GPU: noted, suppressed when the judge asks, only counted while runs are timed.
+"""Kernel launches on a GPU: recorded in trials, suppressed when the judge asks, and only counted in timed runs.
 
 They are seen where a compiled kernel's launcher is called, which every launch passes: that of a jitted function, and that of a compiled
 object which a candidate got from ``warmup`` or from an earlier launch. Those of jitted functions are counted once more where they begin.

@@ -1,4 +1,4 @@
-"""How a model is told to write Triton, and what it may have meant."""
+"""Rules for writing Triton that prompts contain, and hints for common mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that leave something else behind when they are launched twice: they add to memory, or store where they load."""
+"""Kernels whose second launch gives something else than the first: they add to memory, or store where they load."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.first_run import first_run
+from kernelllm.problems.hidden_constants import hidden_constants
 from kernelllm.problems.instance import Instance
 from kernelllm.problems.relations import SMALL
-from kernelllm.problems.unseen import unseen_constants
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -132,7 +132,7 @@ def _refusal(problem: Problem, failures: list[Exception]) -> CaptureError:
 
 def fixed_constants(captured: Captured) -> dict[str, Any]:
     """Name to value. Kernel sizes and other small numbers, which nobody changes, are not among them, a small batch is."""
-    unseen = unseen_constants(captured.problem)
+    unseen = hidden_constants(captured.problem)
     known = {n: v for n, v in sizes.constants(captured.problem).items() if n not in unseen}
     if captured.way == "make_fx":
         untold = (size.constant for size in captured.sizes if not size.told)

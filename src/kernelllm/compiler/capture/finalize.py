@@ -65,7 +65,7 @@ def to_captured(
     graph = without_complex(graph, built, options)
     given = {s for leaf in leaves for s in free_symbols(leaf.value)}
     if not options.short:
-        merged_slices.rejoin(graph, options)
+        merged_slices.merge_slices(graph, options)
     grouped_products.join(graph, options)
     unknown = _unknown_sizes(graph, built, options, given)
     leaf_of = _named_arguments(graph, leaves)
@@ -104,7 +104,7 @@ def to_captured(
         symbolic=symbolic,
         counted=bool(unknown or given - derived_sizes.hints(env).keys()),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
-        guards=size_conditions.written(env, decided, known) + size_conditions.of_parts(env, graph, known),
+        guards=size_conditions.written(env, decided, known) + size_conditions.from_slices(env, graph, known),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
         constructor=arguments_described(built, env),
         plain_inputs={name: described(value, env) for name, value in plain_inputs(built)},

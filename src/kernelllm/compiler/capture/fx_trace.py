@@ -213,7 +213,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
     except Exception as error:  # code of others, which meets symbols and fake tensors that it does not expect
         cause = error.cause if isinstance(error, Untraceable) else describe(error, built.problem)
         raise Untraceable(cause, way=f"tracing the forward ({way})") from error
-    if built.asked and not membership_tests.looked_up(graph.graph, built.asked):
+    if built.asked and not membership_tests.positions_are_used(graph.graph, built.asked):
         raise Untraceable("the values of tensors decide what it does")
     if built.numbers and _widens(graph, leaves, built.numbers):
         built.numbers.clear()

@@ -30,7 +30,7 @@ from kernelllm.compiler.capture.decompositions import (
     special_functions,
 )
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
-from kernelllm.compiler.capture.decompositions.constant_vectors import spaced
+from kernelllm.compiler.capture.decompositions.constant_vectors import evenly_spaced
 from kernelllm.compiler.capture.decompositions.expert_rules import rules as expert_rules
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
@@ -299,7 +299,7 @@ class _RealFactories(TorchFunctionMode):
         kwargs = kwargs or {}
         write_time.check()
         if func in (torch.linspace, torch.logspace):
-            return spaced(func, args, kwargs)
+            return evenly_spaced(func, args, kwargs)
         if func is torch.Tensor.cuda:
             return args[0]
         if func in _CHECKED and kwargs.get("out") is None:

@@ -47,7 +47,7 @@ def needed(guard: Any) -> sympy.Basic | None:
     return weak(*condition.args) if weak else condition
 
 
-def of_parts(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
+def from_slices(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
     """That tensors are as long as what is cut off them or read of them, where torch has not asked for it."""
     meaning = {symbol: expression for expression, symbol in derived_sizes.table(env).items() if str(symbol) not in known}
     found: dict[Condition, None] = {}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.host_steps import HostProgram, one_of_three
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 
 _RESULTS = {

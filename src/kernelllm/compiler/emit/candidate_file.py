@@ -6,7 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import constructor_checks, formatting, launcher, prepared, state_paths
+from kernelllm.compiler.emit import formatting, launcher, prepared
+from kernelllm.compiler.emit.constructors import constructor_checks, state_paths
 from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
@@ -15,7 +16,7 @@ from kernelllm.compiler.emit.helpers import HELPERS, PLAIN, closure, library
 from kernelllm.compiler.emit.host_steps import in_layout, layout_kept
 from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.compiler.emit.size_names import as_python
-from kernelllm.compiler.emit.specialise import Specialised, specialised
+from kernelllm.compiler.emit.template_code.specialise import Specialised, specialised
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import FIXED_SIZES
@@ -37,7 +38,7 @@ class CandidateFile(MainGraph):
         super().__init__(problem, lowered)
         self.gradients = GradientCode(self, lowered.backward) if lowered.backward else None
         constructor = self.constructor()
-        guarded = constructor is None or self.held() or constructor_checks.told(self.captured, constructor)
+        guarded = constructor is None or self.held() or constructor_checks.distinguishes_all(self.captured, constructor)
         self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed and guarded else None
 
     def source(self) -> str:
@@ -48,7 +49,7 @@ class CandidateFile(MainGraph):
         if self.fixed:
             self.fixed.write()
         text = self._file(self._forward())
-        return text if self.held() else state_paths.respelt(text, self.captured.digits)
+        return text if self.held() else state_paths.with_python_paths(text, self.captured.digits)
 
     def _forward(self) -> list[str]:
         """The statements of forward, as lines without indentation."""

@@ -20,7 +20,7 @@ _RAISED = re.compile(
 """The statements of a kernel that adds 1 to an integer."""
 
 
-def together(items: list[HostStep], wrapper: Wrapper) -> list[HostStep]:
+def combine(items: list[HostStep], wrapper: Wrapper) -> list[HostStep]:
     """The steps of a forward with one for all counters, where the first of them was."""
     raising = [i for i in items if isinstance(i, Launch) and _raises(i, wrapper.kernels[i.kernel])]
     counters = [ast.unparse(i.arguments[_pointers(i)[0]]) for i in raising]
@@ -45,4 +45,4 @@ def _raises(launch: Launch, kernel: Kernel) -> bool:
     return integers and found is not None and {found[2], found[5]} == set(pointers) and ast.unparse(launch.arguments["xnumel"]) == "1"
 
 
-__all__ = ["together"]
+__all__ = ["combine"]

@@ -12,13 +12,13 @@ import sympy
 
 from kernelllm.compiler import write_time
 from kernelllm.compiler.emit import forward as fw
-from kernelllm.compiler.emit import integers, kernel_text
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
-from kernelllm.compiler.emit.block_sizes import LaunchConfig, launch_config
 from kernelllm.compiler.emit.buffer_names import name_buffers
-from kernelllm.compiler.emit.clean import Cleaned, clean
 from kernelllm.compiler.emit.host_steps import HostProgram
-from kernelllm.compiler.emit.readable_names import kernel_name, spoken
+from kernelllm.compiler.emit.kernels import integers, kernel_text
+from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig, launch_config
+from kernelllm.compiler.emit.kernels.clean import Cleaned, clean
+from kernelllm.compiler.emit.kernels.readable_names import kernel_name, operator_words
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
@@ -59,8 +59,8 @@ class FileKernels:
         """Name kernels and buffers, and print the kernels. ``top`` and ``local``: names taken in the file and in forward."""
         names = {k: kernel_name(c, top) for k, c in self.cleaned.items() if self.merged.written[k] == k}
         local |= top
-        bases = {k: "_".join(spoken(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
-        wishes = {k: kernel_text.store_wishes(c) for k, c in self.cleaned.items()}
+        bases = {k: "_".join(operator_words(self.wrapper.kernels[k].ops)[-2:]) or "copied" for k in self.cleaned}
+        wishes = {k: kernel_text.suggested_buffer_names(c) for k, c in self.cleaned.items()}
         name_buffers(self.program, self.host, wishes, bases, local)
         calls: dict[str, list[kernel_text.LaunchValues]] = {}
         for launch in self._launches():

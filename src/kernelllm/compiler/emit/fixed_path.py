@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
-from kernelllm.compiler.emit import fused_convolutions, state_paths
-from kernelllm.compiler.emit.constructor_checks import literal, parameters
+from kernelllm.compiler.emit import fused_convolutions
+from kernelllm.compiler.emit.constructors import state_paths
+from kernelllm.compiler.emit.constructors.constructor_checks import literal, parameters
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.host_steps import in_layout
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:

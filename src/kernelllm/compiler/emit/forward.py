@@ -11,8 +11,8 @@ from typing import Any
 
 import sympy
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, equal, is_contiguous, moved, row_major_order
+from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.template_ops import TORCH_SCHEMAS

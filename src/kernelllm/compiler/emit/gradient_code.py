@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute, merged_dels
 from kernelllm.compiler.emit.host_steps import is_contiguous
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, HostStep, Launch, expressions
 
 if TYPE_CHECKING:

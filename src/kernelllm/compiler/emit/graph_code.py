@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from kernelllm.compiler.emit import chunks, counters, integers, prepared
+from kernelllm.compiler.emit import chunks, counters, prepared
 from kernelllm.compiler.emit import forward as fw
-from kernelllm.compiler.emit.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, const
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.helpers import definitions_for
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, read
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.launch_code import LaunchWriter
 from kernelllm.compiler.emit.prepared import Prepared
-from kernelllm.compiler.emit.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import SizeNames
-from kernelllm.compiler.emit.specialise import Call
+from kernelllm.compiler.emit.template_code.abstract import UNKNOWN, AbstractTensor, Const, Sequence, Unknown, Value, const
+from kernelllm.compiler.emit.template_code.specialise import Call
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
 from kernelllm.compiler.template_ops import SCHEMAS, TORCH_SCHEMAS
 from kernelllm.core.errors import CaptureError
@@ -49,7 +50,7 @@ class GraphCode:
         self.splits = self._splits(local)
         self.program: HostProgram = read(self.wrapper, self.captured, self.sizes)
         if self.options.library:
-            self.program.items = counters.together(self.program.items, self.wrapper)
+            self.program.items = counters.combine(self.program.items, self.wrapper)
         self.program.kept = len(self.captured.backward.saved) if self.captured.backward else 0
         counted = {symbol: str(self.sizes.values[symbol]) for symbol in self.program.counted}
         self.host = fw.HostPrinter(self.program, self.sizes, paths | counted)

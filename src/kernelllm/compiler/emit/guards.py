@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from kernelllm.compiler.capture.captured import Captured, GraphInput, SizeExpression
-from kernelllm.compiler.emit import constructor_checks, index_limits, integers, size_examples
+from kernelllm.compiler.emit import index_limits, size_examples
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
-from kernelllm.compiler.emit.constructor_checks import OPPOSITE, literal
+from kernelllm.compiler.emit.constructors import constructor_checks
+from kernelllm.compiler.emit.constructors.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES
@@ -58,7 +60,8 @@ class Guards:
         self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
         self._called: set[str] = set()
-        self.conditions, self.offsets = index_limits.split(c for c in captured.guards if not constructor_checks.unread(captured, c))
+        readable = (c for c in captured.guards if not constructor_checks.unreadable_sizes(captured, c))
+        self.conditions, self.offsets = index_limits.split(readable)
         self._limited = bool(self.offsets) and all(self._elements(g) <= index_limits.MOST for g in self.inputs)
         self.silent = False
         """Tensors are taken as they come; only what changes the meaning of a call is refused."""

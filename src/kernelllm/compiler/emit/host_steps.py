@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from kernelllm.compiler.emit import integers
 from kernelllm.compiler.emit.ast_tools import name_of
+from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch, Wrapper
 from kernelllm.core.errors import CaptureError

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import sympy
 
 from kernelllm.compiler.capture.captured import Condition
-from kernelllm.compiler.emit import integer_text, integers
+from kernelllm.compiler.emit.kernels import integer_text, integers
 from kernelllm.compiler.emit.size_names import as_python
 
 MOST = 2**31 - 1

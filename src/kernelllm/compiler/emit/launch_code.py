@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelllm.compiler.emit import kernel_text
-from kernelllm.compiler.emit.block_sizes import LaunchConfig
-from kernelllm.compiler.emit.clean import MOST_BLOCKS, Cleaned
 from kernelllm.compiler.emit.file_kernels import FileKernels
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels import kernel_text
+from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig
+from kernelllm.compiler.emit.kernels.clean import MOST_BLOCKS, Cleaned
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.inductor.wrapper_lines import Launch
 

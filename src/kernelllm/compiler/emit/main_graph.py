@@ -6,11 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.emit import foreign_constructors, launcher, prepared, state_paths
+from kernelllm.compiler.emit import launcher, prepared
+from kernelllm.compiler.emit.constructors import foreign_constructors, state_paths
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.helpers import HELPERS
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.core.types import Problem
 from kernelllm.problems.sizes import DTYPES
 

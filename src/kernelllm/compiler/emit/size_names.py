@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from kernelllm.compiler.emit import integers
-from kernelllm.compiler.emit.readable_names import fresh_name
+from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.core.text import syntax_tree
 
 if TYPE_CHECKING:

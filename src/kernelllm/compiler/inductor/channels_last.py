@@ -17,7 +17,7 @@ _VOLUMES = 5
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def wanted(stack: ExitStack, options: Options) -> None:
+def prefer_channels_last(stack: ExitStack, options: Options) -> None:
     """While open, ``conv_relu`` asks for channels last where it is lowered, and gradients of convolutions do where the convolutions do.
 
     A gradient's input may be one of the graph's, in torch's layout: then torch leaves cuDNN, which took a quarter of the time of its own

@@ -117,7 +117,7 @@ def _forget() -> None:
 
 
 @contextmanager
-def pretend(target: str) -> Iterator[None]:
+def fake_gpu(target: str) -> Iterator[None]:
     """While open, Inductor and Triton believe that the machine has one GPU of ``target``; all is undone at exit."""
     import torch._dynamo.device_interface as interfaces
     from torch._subclasses import fake_tensor

@@ -18,7 +18,7 @@ Blocks = tuple[dict[str, int], int]
 """Block sizes by Inductor's name, and warps."""
 
 
-def tried(kernel: Kernel) -> list[Blocks]:
+def candidate_blocks(kernel: Kernel) -> list[Blocks]:
     """What Inductor would choose from by measurement, its own order; empty where the decorator cannot be asked."""
     from torch._inductor.runtime import hints, triton_heuristics
 

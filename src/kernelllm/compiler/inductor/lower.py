@@ -40,7 +40,7 @@ from kernelllm.compiler.inductor import (
     wrapper_lines,
 )
 from kernelllm.compiler.inductor.attention_layout import in_order
-from kernelllm.compiler.inductor.fake_device import pretend
+from kernelllm.compiler.inductor.fake_device import fake_gpu
 from kernelllm.compiler.inductor.row_reductions import choices
 from kernelllm.compiler.inductor.wrapper_lines import Wrapper
 from kernelllm.compiler.options import Options
@@ -212,6 +212,13 @@ def _arctangent(x: Any) -> str:
     return f"libdevice.atan({x})"
 
 
+_REPLACEMENTS = (
+    size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
+    sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting,
+)  # fmt: skip
+"""What is replaced in Inductor while it lowers a graph."""
+
+
 def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lowered:
     """Inductor's kernels and host steps for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
@@ -229,18 +236,15 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
     examples = [n.meta["val"] for n in captured.graph.graph.find_nodes(op="placeholder")]
     with TORCH, torch.no_grad(), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
-        stack.enter_context(pretend(options.target))
+        stack.enter_context(fake_gpu(options.target))
         stack.enter_context(V.set_fake_mode(mode))
         stack.enter_context(V.set_debug_handler(DebugContext()))
         stack.enter_context(derived_sizes.naming())
         stack.enter_context(V.set_choices_handler(choices(options, backward=backward)))
         stack.enter_context(row_reductions.symbolic_rows())
-        for replace in (
-            size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
-            sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting,
-        ):  # fmt: skip
+        for replace in _REPLACEMENTS:
             replace(stack)
-        channels_last.wanted(stack, options)
+        channels_last.prefer_channels_last(stack, options)
         stack.enter_context(split_reductions.marked(captured.graph.graph, marks=not options.library, whole_rows=options.mixed))
         stack.enter_context(config.patch(settings(options)))
         if options.mixed and depthwise.of_few_channels(captured.graph):

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import free_name, names, stored
-from kernelllm.compiler.loops.reversed_loops import is_call, picked
+from kernelllm.compiler.loops.reversed_loops import indexed_dimension, is_call
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
@@ -29,7 +29,7 @@ def with_states_of_filled(before: Statements, loop: Any, after: Statements) -> t
     taken = {n for s in (*before, loop, *after) for n in names(s)}
     for at, statement in enumerate(loop.body):
         target: Any = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-        place = picked(target, counter) if isinstance(target, ast.Subscript) else None
+        place = indexed_dimension(target, counter) if isinstance(target, ast.Subscript) else None
         if place is None or place[2] != ahead or not _plain(target) or not _covers(before, *place[:2], stops):
             continue
         out, dim, _ = place
@@ -97,7 +97,7 @@ class _Reads(ast.NodeTransformer):
         self.found, self.fits = False, True
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        if isinstance(node.ctx, ast.Load) and picked(node, self.counter) == self.place and _plain(node):
+        if isinstance(node.ctx, ast.Load) and indexed_dimension(node, self.counter) == self.place and _plain(node):
             self.found = True
             return ast.Name(self.state, ast.Load())
         self.generic_visit(node)

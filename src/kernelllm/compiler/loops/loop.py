@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.emit.constructors.model_class import bound_names
 from kernelllm.compiler.emit.launcher import launched_again
-from kernelllm.compiler.emit.model_class import bound_names
 from kernelllm.compiler.loops.before_after import (
     BEGIN,
     FINISH,

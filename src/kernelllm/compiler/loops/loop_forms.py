@@ -11,7 +11,7 @@ from typing import Any
 from kernelllm.compiler.loops.before_after import free_name, names, stored
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
 from kernelllm.compiler.loops.filled_states import with_states_of_filled
-from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_lists_as_they_grow, with_plain_order
+from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_appended_lists, with_plain_order
 from kernelllm.compiler.loops.several_loops import with_later_loops_apart
 from kernelllm.compiler.loops.tuple_states import with_names_for_elements
 from kernelllm.core.text import syntax_tree
@@ -24,7 +24,7 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     """The statements in that form, as far as they can be brought to it."""
     text = [ast.unparse(_without_type(s)) for s in (*before, loop, *after)]
     before, new, after = (syntax_tree("\n".join(part)).body for part in (text[: len(before)], [text[len(before)]], text[len(before) + 1 :]))
-    before = [single for statement in before for single in singles(statement)]
+    before = [single for statement in before for single in single_assignments(statement)]
     if any(isinstance(s, ast.For) for s in after):
         before, after = with_later_loops_apart(before, new[0], after)
     before, made, after = with_names_for_elements(before, new[0], after)
@@ -33,7 +33,7 @@ def with_one_form(before: Statements, loop: ast.For, after: Statements) -> tuple
     counted: Any = _counted(made, {n for s in (*before, *new, *after) for n in names(s)})
     before, after = with_states_of_filled(before, counted, after)
     _name_lists_apart(before, counted, after)
-    after = with_lists_as_they_grow(before, counted, after)
+    after = with_appended_lists(before, counted, after)
     before = with_choices(before, counted)
     if backwards and (turned := from_the_first(before, counted, after)) is not None:
         before, after = turned
@@ -115,7 +115,7 @@ def _one_by_one(statement: ast.stmt) -> Statements:
     return syntax_tree("\n".join([f"{first.id} = {ast.unparse(statement.value)}", *others])).body
 
 
-def singles(statement: ast.stmt) -> Statements:
+def single_assignments(statement: ast.stmt) -> Statements:
     """``states, out = zeros, []`` as a statement for each name."""
     target: Any = statement.targets[0] if isinstance(statement, ast.Assign) else None
     value: Any = statement.value if isinstance(statement, ast.Assign) else None
@@ -255,4 +255,4 @@ class _Dtype(ast.NodeTransformer):
         return node
 
 
-__all__ = ["singles", "with_one_form"]
+__all__ = ["single_assignments", "with_one_form"]

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from kernelllm.compiler.emit.model_class import bound_names
+from kernelllm.compiler.emit.constructors.model_class import bound_names
 from kernelllm.compiler.loops.before_after import free_name
 from kernelllm.compiler.loops.several_loops import with_methods_of
 from kernelllm.core.text import syntax_tree

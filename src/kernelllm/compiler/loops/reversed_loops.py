@@ -84,7 +84,7 @@ class _Turned(ast.NodeTransformer):
         """Nodes of the counter that pick from what is turned around."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        place = picked(node, self.counter)
+        place = indexed_dimension(node, self.counter)
         if place is None:
             self.generic_visit(node)
             return node
@@ -123,7 +123,7 @@ class _Turned(ast.NodeTransformer):
         return f"{name}[{whole}{offset}:{offset} + {self.steps}].flip({dim})" if offset else f"{name}[{whole}:{self.steps}].flip({dim})"
 
 
-def picked(node: ast.Subscript, counter: str) -> tuple[str, int, int] | None:
+def indexed_dimension(node: ast.Subscript, counter: str) -> tuple[str, int, int] | None:
     """Name, dimension and offset of ``x[:, t + 1]``; None where it is of another form."""
     items = list(getattr(node.slice, "elts", [node.slice]))
     at = [i for i, item in enumerate(items) if counter in names(item)]
@@ -141,7 +141,7 @@ def _stores_into(statement: ast.stmt) -> set[str]:
     return {target.value.id}
 
 
-def with_lists_as_they_grow(before: Statements, loop: Any, after: Statements) -> Statements:
+def with_appended_lists(before: Statements, loop: Any, after: Statements) -> Statements:
     """The statements behind the loop where lists grow at their ends alone, are never reversed, and what is stacked of them is turned around
     instead; changes the loop's body. As they are where that cannot be."""
     made = {n: s for s in before if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) for n in stored(s)}
@@ -241,4 +241,4 @@ def is_call(node: Any, *called: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in called
 
 
-__all__ = ["from_the_first", "from_zero", "is_call", "picked", "with_lists_as_they_grow", "with_plain_order"]
+__all__ = ["from_the_first", "from_zero", "indexed_dimension", "is_call", "with_appended_lists", "with_plain_order"]

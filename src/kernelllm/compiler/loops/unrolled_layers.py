@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
-from kernelllm.compiler.loops.loop_forms import singles
+from kernelllm.compiler.loops.loop_forms import single_assignments
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
@@ -63,7 +63,7 @@ def unroll(forward: ast.FunctionDef, layers: Callable[[], dict[str, Any]], loops
 def name_elements(forward: ast.FunctionDef) -> None:
     """Lists that grow outside of loops become names for what they hold, in place: ``finals.append(h)`` is ``finals_2 = h``."""
     taken = names(forward)
-    forward.body = [single for statement in forward.body for single in singles(statement)]
+    forward.body = [single for statement in forward.body for single in single_assignments(statement)]
     for made in [s for s in forward.body if isinstance(s, ast.Assign) and isinstance(s.value, ast.List) and not s.value.elts]:
         name = ast.unparse(made.targets[0])
         uses = [s for s in forward.body if name in names(s) and s is not made]

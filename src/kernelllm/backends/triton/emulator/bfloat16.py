@@ -1,4 +1,4 @@
-"""bfloat16 by its bits, as Triton's interpreter holds it; and its atomic additions, which the interpreter lacks: each sum is rounded."""
+"""bfloat16 as Triton's interpreter stores it (in bits), and atomic additions of it, which the interpreter lacks."""
 
 from __future__ import annotations
 

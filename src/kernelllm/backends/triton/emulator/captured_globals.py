@@ -1,4 +1,4 @@
-"""Globals that kernels read: a compiled kernel has their values from its first launch, and Triton refuses another launch with others."""
+"""Global variables that a kernel reads may not change between launches, as in compiled Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntax of kernels that means something else to Triton's compiler than to Python.
+"""Syntax that means something else in a Triton kernel than in Python.
 
 ``and``, ``or`` and ``not`` on values of the kernel look at every lane, and both sides are evaluated. On constants they are Python's.
 The numbers of ``range`` and ``tl.range`` are scalars of the kernel, those of ``tl.static_range`` are constants.

@@ -1,4 +1,4 @@
-"""Cooperative grids, whose programs wait for each other: each in a thread of its own, of which one runs at a time.
+"""Cooperative grids, whose programs wait for each other: each program is a thread, and one thread runs at a time.
 
 A program hands over to the next after each atomic operation: one that polls a barrier lets the others arrive there.
 """

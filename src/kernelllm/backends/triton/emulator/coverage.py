@@ -1,4 +1,4 @@
-"""Where the launches of a run store, though only some of their programs run: the others compute addresses and masks alone."""
+"""Where a sampled launch would store: programs that are not executed compute only addresses and masks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.backends.sampled_launches import Stopped
-from kernelllm.backends.triton.emulator import functions, lockstep, sampling, stores_alone
+from kernelllm.backends.triton.emulator import functions, lockstep, sampling, store_slicing
 from kernelllm.backends.triton.emulator.program_groups import ProgramGroup, group_size
 
 
@@ -16,7 +16,7 @@ def cover(kernel: Any, executor: lockstep.GridExecutor, grid: Iterable[int], run
     """Note where the programs of a launch store that were left out. Raises IllegalAccess where they leave their memory."""
     if run.complete and not executor.cooperative:
         return
-    function = None if executor.cooperative else stores_alone.stores_of(kernel.fn, executor.bound)
+    function = None if executor.cooperative else store_slicing.stores_of(kernel.fn, executor.bound)
     if function is None:
         run.marks.forget(run.storages)
         return

@@ -1,4 +1,4 @@
-"""Stands for Triton's CUDA driver on a machine without a GPU: answers of the target's row in the GPU table."""
+"""A stub of Triton's CUDA driver for machines without a GPU: it answers with the target's row of the GPU table."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from triton.runtime import interpreter as ti
 
 from kernelllm.backends.triton.emulator import (
     bfloat16,
-    claims,
     compiled_syntax,
+    compiler_hints,
     functions,
     libdevice,
     lockstep,
@@ -82,7 +82,7 @@ def install() -> None:
     ti.ReduceOps.sum = _sum
     _patch_language_once()
     compiled_syntax.install()
-    claims.install(builder)
+    compiler_hints.install(builder)
     _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort

@@ -1,4 +1,4 @@
-"""libdevice's functions of whole numbers and of the bits of floats, and its conversions, on NumPy arrays as they come."""
+"""libdevice's integer functions, bit functions of floats, and conversions, on NumPy arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many programs of a grid at once: the interpreter's time is Python's, not NumPy's, so each operation does a group of programs.
+"""Runs many programs of a grid in lockstep: each interpreted operation works on a group of programs, which saves Python's overhead.
 
 Values that differ between the programs of a group have one more axis, in front: a block of shape ``s`` is an array ``(programs, *s)``,
 a scalar ``(programs,)``. What is the same for all stays as it was, and NumPy's broadcasting joins the two. Operations that look at

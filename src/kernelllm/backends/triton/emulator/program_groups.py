@@ -1,4 +1,4 @@
-"""The programs that run together in the interpreter: how many, and what tells that they cannot."""
+"""The groups of programs that run in lockstep: how many, and when a group must fall back to single programs."""
 
 from __future__ import annotations
 

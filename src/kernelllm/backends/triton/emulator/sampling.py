@@ -19,7 +19,7 @@ import torch
 
 from kernelllm.backends.host_tensors import has_storage
 from kernelllm.backends.sampled_launches import SampledLaunches, Stopped
-from kernelllm.backends.triton.emulator.written_marks import WrittenMarks
+from kernelllm.backends.triton.emulator.written_elements import WrittenElements
 
 _ALL = 16
 """Programs of a grid that is run whole."""
@@ -55,7 +55,7 @@ class Sampling(SampledLaunches):
         """What it was before programs ran in groups."""
         self.storages: Storages = {}
         """That the launch under way may touch."""
-        self.marks = WrittenMarks()
+        self.marks = WrittenElements()
         self._unwritten_read: dict[int, list[Any]] = {}
         """Memory to elements that no program of an earlier launch stores, and that stores of a later one depend on."""
         self._of_unwritten: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Arguments of launches as the scalars that a compiled kernel gets: its launcher makes 32 bits of a Python float."""
+"""Scalar arguments of a launch in the type that a compiled kernel gets: a Python float becomes 32 bits."""
 
 from __future__ import annotations
 

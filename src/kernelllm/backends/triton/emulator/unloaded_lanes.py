@@ -1,4 +1,4 @@
-"""What lanes hold that a load masks off and gives no value: what no result can depend on."""
+"""Values of masked-off lanes of a load without ``other``: arbitrary, so no result may depend on them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def truth(tensor: torch.Tensor, plain: Callable[[torch.Tensor], bool]) -> bool:
     way = _way.get()
     if way is None or not _unknown(tensor):
         return plain(tensor)
-    if way.found and (asked := membership_tests.asked(tensor)) is not None:
+    if way.found and (asked := membership_tests.membership_test(tensor)) is not None:
         way.sought.add(asked[1])
         return asked[0]
     if len(way.asked) == MOST:

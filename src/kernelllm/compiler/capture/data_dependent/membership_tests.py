@@ -29,7 +29,7 @@ _ANSWERS: dict[Any, tuple[int, bool]] = {
 """Comparisons of a count: with which number, and what they give where there is something."""
 
 
-def asked(tensor: torch.Tensor) -> tuple[bool, str] | None:
+def membership_test(tensor: torch.Tensor) -> tuple[bool, str] | None:
     """What the tensor's truth is where something was found, and what was looked for; None where it is no such question."""
     mode = get_proxy_mode()
     held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
@@ -37,7 +37,7 @@ def asked(tensor: torch.Tensor) -> tuple[bool, str] | None:
     return None if slot is None else _answer(slot.proxy.node)
 
 
-def looked_up(graph: Graph, wanted: set[str]) -> bool:
+def positions_are_used(graph: Graph, wanted: set[str]) -> bool:
     """Whether the positions of all that was looked for, or of a part of it, are taken too: where there are none, no row is."""
     taken = [set(sought.split(_AND)) for n in graph.nodes if _packet(n) is aten.nonzero and (sought := _sought(n.args[0])) is not None]
     return all(any(set(sought.split(_AND)) <= parts for parts in taken) for sought in wanted)

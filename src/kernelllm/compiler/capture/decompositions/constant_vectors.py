@@ -48,7 +48,7 @@ FUNCTIONS = {
 }
 
 
-def spaced(function: Any, args: Any, kwargs: Any) -> Any:
+def evenly_spaced(function: Any, args: Any, kwargs: Any) -> Any:
     """``torch.linspace`` or ``torch.logspace``: known values where all is plain, positions times a step where their number is a size."""
     given = (*args, *kwargs.values())
     named = {**dict(zip(("start", "end", "steps", "base"), args, strict=False)), **kwargs}

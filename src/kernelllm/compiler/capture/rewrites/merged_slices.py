@@ -30,7 +30,7 @@ class _Part(NamedTuple):
     apart: bool
 
 
-def rejoin(graph: GraphModule, options: Options) -> None:
+def merge_slices(graph: GraphModule, options: Options) -> None:
     """Concatenations of such parts, in place."""
     changed = False
     for node in graph.graph.find_nodes(op="call_function", target=aten.cat.default):

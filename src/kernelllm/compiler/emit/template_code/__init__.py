@@ -1,0 +1,1 @@
+"""Copies of templates in a file, specialised for it: constants are substituted, and dead code is removed."""

@@ -1,0 +1,1 @@
+"""Graphs of live modules as problems: operators become the lines of a forward that a person would write."""
