@@ -581,7 +581,7 @@ def gpu_judge_for() -> Iterator[JudgeFor]:
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    with warm_judges(device="cuda", memory_limit_bytes=2**31) as judges:
+    with warm_judges(device="cuda", memory_limit_bytes=2**31, side_by_side=False) as judges:  # as pools judge
         yield judges
 
 
