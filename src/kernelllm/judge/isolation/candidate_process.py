@@ -191,7 +191,7 @@ class CandidateProcess(Closing):
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
+        fields: dict[str, Any] = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
     def set_attribute(self, name: str, value: Any) -> bool:
@@ -212,7 +212,7 @@ class CandidateProcess(Closing):
         both = (arena, output)
         start = time.perf_counter()
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
-        fields = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
+        fields: dict[str, Any] = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
         reply = self.ask(p.RunOnce, both, **fields, exact_products=self.exact_products, **flags)
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)
