@@ -23,6 +23,16 @@ def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> N
     assert any("second backward" in f.message for f in verdict.findings) is told
 
 
+def test_a_kernel_that_does_not_end_for_nan_is_told() -> None:
+    kernel = "    s = tl.sum(x, axis=0)\n    while s != s:\n        s += 1.0\n"
+    relu = Problem(name="relu", source=(CHEATS / "problems" / "relu.py").read_text())
+    text = (CHEATS / "caller_settings" / "honest_default_dtype.py").read_text().replace("    tl.store(", f"{kernel}    tl.store(")
+    with Judge(JudgeSettings(device="cpu", time_limit_s=3, sizes=1, seeds=1, measure=False, cache=False)) as judge:
+        verdict = judge.judge(relu, Candidate(source=text))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("does not end where an input holds NaN" in f.message for f in verdict.findings)
+
+
 @pytest.mark.parametrize(("name", "told"), [("honest_leaky", False), ("honest_kept_on_ctx", True)])
 def test_an_input_that_changes_before_the_backward_is_told(name: str, told: bool) -> None:
     leaky = Problem(name="leaky", source=(CHEATS / "problems" / "leaky.py").read_text())

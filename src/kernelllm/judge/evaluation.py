@@ -46,6 +46,7 @@ from kernelllm.problems.sizes import dtypes_of
 _LEFT = 4
 """Times what one command may take that a worker must have left for uses that are tried last: more runs come after them."""
 _CHANGES = "The reference's result changes from one call to the next on the same inputs: no other uses were tried."
+_NO_TIME = "Its calls take so long here that most uses which problems do not make were not tried."
 _REFUSALS = 3
 """Times that a candidate may refuse sizes: it tells of one condition after the other."""
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
@@ -228,6 +229,8 @@ class Evaluation:
                 trials.findings += try_broadcast(worker, reference, seed)
                 trials.findings += try_longer_lists(worker, reference, seed)
                 trials.findings += try_expanded(worker, reference, seed) if "stride" in self._candidate.source else []
+            else:
+                trials.findings.append(Finding(check="limits", message=_NO_TIME, severity=Severity.INFO))
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Configurations that had no turn in the trials; some programs at the original size, or a large one."""

@@ -33,7 +33,8 @@ def try_other_settings(process: CandidateProcess, reference: Reference, seed: in
     inputs = reference.inputs(seed)
     own = process.run(inputs, seed)
     if own.wall_ms > _SLOW_MS:
-        return []
+        text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
+        return [Finding(check="limits", message=text, severity=Severity.INFO)]
     behind = UNALIGNED if process.device == "cpu" else BEHIND  # Triton compiles anew for other alignments
     for name in (DETERMINISTIC, FROZEN, RESULTS, PARAMETERS, behind, *([FLOAT64] if _typed(reference, inputs) else [])):
         try:
