@@ -149,6 +149,29 @@ def clamp_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     assert ("inputs_as_drawn" in verdict.message) is told
 
 
+@pytest.mark.parametrize(("rows", "told"), [("len(x)", True), ("len(y)", False)])
+def test_another_result_for_one_input_that_is_longer_is_told(warm: Judge, rows: str, told: bool) -> None:
+    kernel = """
+@triton.jit
+def add_kernel(x_ptr, y_ptr, z_ptr, rows, width, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(rows):
+        total += tl.load(y_ptr + row * width + at, at < width, other=0.0)
+    x = tl.load(x_ptr + tl.program_id(0) * width + at, at < width, other=0.0)
+    tl.store(z_ptr + tl.program_id(0) * width + at, x + total, at < width)
+"""
+    forward = f"""        x, y = x.contiguous(), y.contiguous()
+        z = torch.zeros_like(x)
+        add_kernel[(len(x),)](x, y, z, {rows}, x.shape[1], BLOCK=triton.next_power_of_2(max(x.shape[1], 1)))
+        return z"""
+    inputs = "[torch.randn(rows, width), torch.randn(rows, width)]"
+    asked = problem("x + y.sum(0)", inputs, arguments="x, y", extra="rows, width = 9, 20")
+    verdict = warm.judge(asked, candidate(kernel, forward, arguments="x, y"))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("later inputs are longer along dimension 0" in f.message for f in verdict.findings) is told
+
+
 @pytest.mark.parametrize(("shape", "told"), [("x.shape", True), ("(x.numel() // max(x.shape[-1], 1), x.shape[-1])", False)])
 def test_another_result_for_one_more_dimension_is_told(warm: Judge, shape: str, told: bool) -> None:
     kernel = """

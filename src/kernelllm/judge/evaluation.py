@@ -27,7 +27,7 @@ from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.gradient_uses import try_gradient_uses
-from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions
+from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
 from kernelllm.judge.trials.other_attributes import try_attributes
 from kernelllm.judge.trials.other_calls import try_other_calls
 from kernelllm.judge.trials.other_settings import try_other_settings
@@ -227,6 +227,7 @@ class Evaluation:
                 trials.findings += try_other_calls(worker, references, seed, keeps=keeps_something(self._candidate.source))
                 trials.findings += try_more_dimensions(worker, reference, seed)
                 trials.findings += try_broadcast(worker, reference, seed)
+                trials.findings += try_other_lengths(worker, reference, seed)
                 trials.findings += try_longer_lists(worker, reference, seed)
                 trials.findings += try_expanded(worker, reference, seed) if "stride" in self._candidate.source else []
             else:

@@ -61,6 +61,30 @@ def try_broadcast(process: CandidateProcess, reference: Reference, seed: int) ->
     return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
 
 
+def try_other_lengths(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Likewise where all inputs of the first one's dimensions but the first are longer along one of these, as keys and values may be."""
+    inputs = reference.inputs(seed)
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if reference.draws or reference.heavy or len(given) < _LEAST or given[0].dim() < _LEAST:
+        return []
+    more = reference.inputs(seed + 1)  # drawn anew: the same again, keys say, may change nothing
+    grows = [isinstance(one, torch.Tensor) and one is not given[0] and one.dim() == given[0].dim() for one in inputs]
+    fits = all(a.shape == b.shape for a, b, grown in zip(inputs, more, grows, strict=True) if grown)
+    for dim in range(given[0].dim()) if fits else ():
+        longer = [torch.cat([a, b], dim) if grown else a for a, b, grown in zip(inputs, more, grows, strict=True)]
+        expected = result(reference, reference.model, longer, seed) if any(grows) else None
+        if expected is None:
+            continue
+        build(process, reference)
+        try:
+            wrong = is_wrong(process.run(longer, seed).value, expected)
+        except CandidateFailure as failure:
+            wrong = failure.message.startswith("illegal memory access")
+        text = f"Its results are other ones than the reference's, without an error, where later inputs are longer along dimension {dim}."
+        return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
+    return []
+
+
 def try_longer_lists(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
     """A warning where a list among the inputs has one tensor more than the problem gives, and the result is silently another one."""
     inputs = reference.inputs(seed)
