@@ -22,6 +22,7 @@ WHERE = {
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
 """What a reader is told of each."""
+_set_deterministic = torch._C._set_deterministic_algorithms  # torch's own function imports Inductor first, which takes seconds
 _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 """Elements before a tensor."""
 
@@ -30,12 +31,13 @@ _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 def setting(name: str, model: Any) -> Iterator[None]:
     """A context manager for the call; nothing where there is no name."""
     default, strict = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
     try:
         if name == FLOAT64:
             torch.set_default_dtype(torch.float64)
         elif name == DETERMINISTIC:
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            _set_deterministic(True, warn_only=True)
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield
@@ -43,7 +45,7 @@ def setting(name: str, model: Any) -> Iterator[None]:
         if name == FLOAT64:
             torch.set_default_dtype(default)
         elif name == DETERMINISTIC:
-            torch.use_deterministic_algorithms(strict)
+            _set_deterministic(strict, warn_only=warn_only)
         for parameter in frozen:
             parameter.requires_grad_(True)
 
