@@ -184,6 +184,19 @@ def test_names_in_kernels(before: str, expression: str, check: str) -> None:
     assert fails(f"import math\nimport triton\nimport triton.language as tl\n{before}{kernel}") == ({check} if check else set())
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("tl.extra.cuda.globaltimer()", True),
+        ("tl.inline_asm_elementwise('mov.u64 $0, %globaltimer;', '=l', [], tl.int64, False, 1)", True),
+        ("tl.inline_asm_elementwise('mov.u32 $0, %laneid;', '=r', [], tl.int32, True, 1)", False),
+    ],
+)
+def test_clocks_of_a_gpu_are_told(value: str, told: bool) -> None:
+    kernel = f"import triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    tl.store(x, {value})\n"
+    assert bool(checks.source_findings(checks.load(["clock"]), kernel, LANGUAGE)) is told
+
+
 def test_settings_that_torch_has_anyway_lower_no_precision() -> None:
     source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = {}\ntorch.set_float32_matmul_precision('{}')\n"
     for values, told in ((("False", "highest"), 0), (("True", "high"), 2)):
