@@ -11,13 +11,14 @@ import torch
 from kernelllm.problems.nested import mapped
 
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
-BEHIND, UNALIGNED = "behind", "unaligned"
+BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
     FROZEN: "where the parameters need no gradients (requires_grad_(False))",
     RESULTS: "where inputs are results of other operations, with gradients",
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
+    INFERENCE: "where inputs were made in inference mode",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
@@ -52,12 +53,14 @@ def setting(name: str, model: Any) -> Iterator[None]:
 
 def given(name: str, inputs: Any) -> Any:
     """The inputs as the setting has them."""
-    if name not in (RESULTS, PARAMETERS, *_BEFORE):
+    if name not in (RESULTS, PARAMETERS, INFERENCE, *_BEFORE):
         return inputs
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
         if name in _BEFORE:
             return _behind_others(tensor, _BEFORE[name])
+        if name == INFERENCE:
+            return tensor.clone()  # the call is made in inference mode
         if not tensor.is_floating_point():
             return tensor
         return tensor.detach().requires_grad_(True).view_as(tensor) if name == RESULTS else torch.nn.Parameter(tensor.detach(), False)

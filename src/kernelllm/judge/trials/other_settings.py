@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.caller_settings import BEHIND, DETERMINISTIC, FLOAT64, FROZEN, PARAMETERS, RESULTS, UNALIGNED, WHERE
+from kernelllm.judge.caller_settings import BEHIND, DETERMINISTIC, FLOAT64, FROZEN, INFERENCE, PARAMETERS, RESULTS, UNALIGNED, WHERE
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport.values import flatten
@@ -36,7 +36,7 @@ def try_other_settings(process: CandidateProcess, reference: Reference, seed: in
         text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
     behind = UNALIGNED if process.device == "cpu" else BEHIND  # Triton compiles anew for other alignments
-    for name in (DETERMINISTIC, FROZEN, RESULTS, PARAMETERS, behind, *([FLOAT64] if _typed(reference, inputs) else [])):
+    for name in (DETERMINISTIC, FROZEN, RESULTS, PARAMETERS, INFERENCE, behind, *([FLOAT64] if _typed(reference, inputs) else [])):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value
