@@ -204,6 +204,12 @@ def test_settings_that_torch_has_anyway_lower_no_precision() -> None:
         assert len(checks.observed_findings(checks.load(["precision"]), seen)) == told
 
 
+def test_a_model_that_hides_its_parameters_is_told() -> None:
+    source = "import torch.nn as nn\nclass ModelNew(nn.Module):\n def parameters(self, recurse=True):\n  return iter([])\n"
+    found = checks.source_findings(checks.load(["tampering"]), source, LANGUAGE)
+    assert [(f.severity, f.message.split(":")[0]) for f in found] == [(Severity.WARN, "Has a parameters() of its own")]
+
+
 def test_settings_left_changed_for_the_whole_process_are_told() -> None:
     seen = observation(tampered=("torch's setting of the default device", "torch.Tensor.eq"))
     found = checks.observed_findings(checks.load(["tampering"]), seen)

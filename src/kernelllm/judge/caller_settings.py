@@ -12,9 +12,12 @@ from kernelllm.problems.nested import mapped
 
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
+ANOMALY, PRECISION = "anomaly", "precision"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
+    ANOMALY: "where autograd looks for anomalies (torch.autograd.set_detect_anomaly)",
+    PRECISION: "where torch may compute products in TF32 (torch.set_float32_matmul_precision)",
     FROZEN: "where the parameters need no gradients (requires_grad_(False))",
     RESULTS: "where inputs are results of other operations, with gradients",
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
@@ -33,12 +36,17 @@ def setting(name: str, model: Any) -> Iterator[None]:
     """A context manager for the call; nothing where there is no name."""
     default, strict = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    anomaly, precision = torch.is_anomaly_enabled(), torch.get_float32_matmul_precision()
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
     try:
         if name == FLOAT64:
             torch.set_default_dtype(torch.float64)
         elif name == DETERMINISTIC:
             _set_deterministic(True, warn_only=True)
+        elif name == ANOMALY:
+            torch.autograd.set_detect_anomaly(True)
+        elif name == PRECISION:
+            torch.set_float32_matmul_precision("high")
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield
@@ -47,6 +55,10 @@ def setting(name: str, model: Any) -> Iterator[None]:
             torch.set_default_dtype(default)
         elif name == DETERMINISTIC:
             _set_deterministic(strict, warn_only=warn_only)
+        elif name == ANOMALY:
+            torch.autograd.set_detect_anomaly(anomaly)
+        elif name == PRECISION:
+            torch.set_float32_matmul_precision(precision)
         for parameter in frozen:
             parameter.requires_grad_(True)
 
