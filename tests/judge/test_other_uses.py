@@ -23,6 +23,32 @@ def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> N
     assert any("second backward" in f.message for f in verdict.findings) is told
 
 
+@pytest.mark.parametrize(
+    ("asks", "told"),
+    [
+        ("isinstance(x, nn.Parameter)", "where inputs are parameters"),
+        ("torch.is_anomaly_enabled()", "where autograd looks for anomalies"),
+        ("torch.get_float32_matmul_precision() != 'highest'", "where torch may compute products in TF32"),
+        ("x.dim() > 7", ""),
+    ],
+)
+def test_what_the_program_around_a_model_may_have_set_changes_no_result(warm: Judge, asks: str, told: str) -> None:
+    kernel = """
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0) * scale, mask=at < n)
+"""
+    forward = f"""        scale, x = 3.0 if {asks} else 2.0, x.contiguous()
+        y = torch.empty_like(x)
+        scale_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), scale, BLOCK=256)
+        return y"""
+    verdict = warm.judge(problem("x * 2", "[torch.randn(9, 70)]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    found = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert [told in text for text in found] == ([True] if told else [])
+
+
 def test_a_kernel_that_does_not_end_for_nan_is_told() -> None:
     kernel = "    s = tl.sum(x, axis=0)\n    while s != s:\n        s += 1.0\n"
     relu = Problem(name="relu", source=(CHEATS / "problems" / "relu.py").read_text())
