@@ -15,6 +15,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong, result
+from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
 
 NAME = "silently_different"
@@ -72,7 +73,8 @@ def try_other_lengths(process: CandidateProcess, reference: Reference, seed: int
     fits = all(a.shape == b.shape for a, b, grown in zip(inputs, more, grows, strict=True) if grown)
     for dim in range(given[0].dim()) if fits else ():
         longer = [torch.cat([a, b], dim) if grown else a for a, b, grown in zip(inputs, more, grows, strict=True)]
-        expected = result(reference, reference.model, longer, seed) if any(grows) else None
+        tried = any(grows) and survives(reference, longer, whole_numbers=True)  # positions may be those of a shorter one
+        expected = result(reference, reference.model, longer, seed) if tried else None
         if expected is None:
             continue
         build(process, reference)
