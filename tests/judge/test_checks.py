@@ -42,7 +42,7 @@ FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "p
 CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
 SLOW = (ROOT / "slow.txt").read_text().split()
 HEADER = ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK", "BACKWARD", "WARNS")
-WARNING = ("silently_different", "inputs_as_drawn", "state_dict")
+WARNING = ("silently_different", "inputs_as_drawn", "state_dict", "precision")
 HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
 ALL = checks.load()
 LANGUAGE = open_backend(DEFAULT_BACKEND)
@@ -184,11 +184,30 @@ def test_names_in_kernels(before: str, expression: str, check: str) -> None:
     assert fails(f"import math\nimport triton\nimport triton.language as tl\n{before}{kernel}") == ({check} if check else set())
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("tl.extra.cuda.globaltimer()", True),
+        ("tl.inline_asm_elementwise('mov.u64 $0, %globaltimer;', '=l', [], tl.int64, False, 1)", True),
+        ("tl.inline_asm_elementwise('mov.u32 $0, %laneid;', '=r', [], tl.int32, True, 1)", False),
+    ],
+)
+def test_clocks_of_a_gpu_are_told(value: str, told: bool) -> None:
+    kernel = f"import triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    tl.store(x, {value})\n"
+    assert bool(checks.source_findings(checks.load(["clock"]), kernel, LANGUAGE)) is told
+
+
 def test_settings_that_torch_has_anyway_lower_no_precision() -> None:
     source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = {}\ntorch.set_float32_matmul_precision('{}')\n"
     for values, told in ((("False", "highest"), 0), (("True", "high"), 2)):
         seen = observation(candidate=Candidate(source=source.format(*values)))
         assert len(checks.observed_findings(checks.load(["precision"]), seen)) == told
+
+
+def test_a_model_that_hides_its_parameters_is_told() -> None:
+    source = "import torch.nn as nn\nclass ModelNew(nn.Module):\n def parameters(self, recurse=True):\n  return iter([])\n"
+    found = checks.source_findings(checks.load(["tampering"]), source, LANGUAGE)
+    assert [(f.severity, f.message.split(":")[0]) for f in found] == [(Severity.WARN, "Has a parameters() of its own")]
 
 
 def test_settings_left_changed_for_the_whole_process_are_told() -> None:
@@ -581,7 +600,7 @@ def gpu_judge_for() -> Iterator[JudgeFor]:
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    with warm_judges(device="cuda", memory_limit_bytes=2**31) as judges:
+    with warm_judges(device="cuda", memory_limit_bytes=2**31, side_by_side=False) as judges:  # as pools judge
         yield judges
 
 

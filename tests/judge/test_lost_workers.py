@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from kernelllm.backends.base import Mode, open_backend
 from kernelllm.core.types import DEFAULT_BACKEND, Candidate, Problem, Status
 from kernelllm.judge import Judge
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure, failure
+from kernelllm.judge.isolation.candidate_process import TOTAL
+from kernelllm.judge.isolation.forkserver import Worker
+from kernelllm.judge.transport import protocol
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.worker import failures
 
@@ -40,6 +45,23 @@ def test_a_worker_that_is_gone_is_replaced_when_the_model_is_built_again(warm: J
         assert process.run([x], 1).value.tolist() == [0.0, 2.0]
     assert [ended.code for ended in process.ended][:1] == [3]
     assert len(process.ended) == 2
+
+
+def test_the_time_in_which_a_worker_opens_its_device_is_not_the_candidate_s(warm: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a busy GPU that takes half a minute."""
+    asked = Worker.ask
+
+    def slowly(self: Worker, kind: Any, deadline: float, **fields: Any) -> Any:
+        if kind is protocol.OpenArena:
+            time.sleep(1.0)
+        return asked(self, kind, deadline, **fields)
+
+    warm.judge(RELU, ENDS)  # the server is up now
+    monkeypatch.setattr(Worker, "ask", slowly)
+    with warm.context.workers.start(ENDS, 0.9) as process:
+        process.construct(([], {}), INIT_SEED)
+        assert process.left > process.seconds * (TOTAL - 1)
+        assert process.run([torch.tensor([-1.0, 2.0])], 1).value.tolist() == [0.0, 2.0]
 
 
 @pytest.mark.parametrize(

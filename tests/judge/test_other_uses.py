@@ -23,6 +23,42 @@ def test_a_second_backward_on_the_same_graph_is_told(name: str, told: bool) -> N
     assert any("second backward" in f.message for f in verdict.findings) is told
 
 
+@pytest.mark.parametrize(
+    ("asks", "told"),
+    [
+        ("isinstance(x, nn.Parameter)", "where inputs are parameters"),
+        ("torch.is_anomaly_enabled()", "where autograd looks for anomalies"),
+        ("torch.get_float32_matmul_precision() != 'highest'", "where torch may compute products in TF32"),
+        ("x.dim() > 7", ""),
+    ],
+)
+def test_what_the_program_around_a_model_may_have_set_changes_no_result(warm: Judge, asks: str, told: str) -> None:
+    kernel = """
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0) * scale, mask=at < n)
+"""
+    forward = f"""        scale, x = 3.0 if {asks} else 2.0, x.contiguous()
+        y = torch.empty_like(x)
+        scale_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), scale, BLOCK=256)
+        return y"""
+    verdict = warm.judge(problem("x * 2", "[torch.randn(9, 70)]"), candidate(kernel, forward))
+    assert verdict.status is Status.CORRECT, verdict.message
+    found = [f.message for f in verdict.findings if f.check == "silently_different"]
+    assert [told in text for text in found] == ([True] if told else [])
+
+
+def test_a_kernel_that_does_not_end_for_nan_is_told() -> None:
+    kernel = "    s = tl.sum(x, axis=0)\n    while s != s:\n        s += 1.0\n"
+    relu = Problem(name="relu", source=(CHEATS / "problems" / "relu.py").read_text())
+    text = (CHEATS / "caller_settings" / "honest_default_dtype.py").read_text().replace("    tl.store(", f"{kernel}    tl.store(")
+    with Judge(JudgeSettings(device="cpu", time_limit_s=3, sizes=1, seeds=1, measure=False, cache=False)) as judge:
+        verdict = judge.judge(relu, Candidate(source=text))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("does not end where an input holds NaN" in f.message for f in verdict.findings)
+
+
 @pytest.mark.parametrize(("name", "told"), [("honest_leaky", False), ("honest_kept_on_ctx", True)])
 def test_an_input_that_changes_before_the_backward_is_told(name: str, told: bool) -> None:
     leaky = Problem(name="leaky", source=(CHEATS / "problems" / "leaky.py").read_text())
@@ -137,6 +173,29 @@ def clamp_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     verdict = warm.judge(problem("x.clamp(min=3)", "[torch.randint(-100, 100, (9, 70))]"), candidate(kernel, forward))
     assert verdict.status is Status.CORRECT, verdict.message
     assert ("inputs_as_drawn" in verdict.message) is told
+
+
+@pytest.mark.parametrize(("rows", "told"), [("len(x)", True), ("len(y)", False)])
+def test_another_result_for_one_input_that_is_longer_is_told(warm: Judge, rows: str, told: bool) -> None:
+    kernel = """
+@triton.jit
+def add_kernel(x_ptr, y_ptr, z_ptr, rows, width, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(rows):
+        total += tl.load(y_ptr + row * width + at, at < width, other=0.0)
+    x = tl.load(x_ptr + tl.program_id(0) * width + at, at < width, other=0.0)
+    tl.store(z_ptr + tl.program_id(0) * width + at, x + total, at < width)
+"""
+    forward = f"""        x, y = x.contiguous(), y.contiguous()
+        z = torch.zeros_like(x)
+        add_kernel[(len(x),)](x, y, z, {rows}, x.shape[1], BLOCK=triton.next_power_of_2(max(x.shape[1], 1)))
+        return z"""
+    inputs = "[torch.randn(rows, width), torch.randn(rows, width)]"
+    asked = problem("x + y.sum(0)", inputs, arguments="x, y", extra="rows, width = 9, 20")
+    verdict = warm.judge(asked, candidate(kernel, forward, arguments="x, y"))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("later inputs are longer along dimension 0" in f.message for f in verdict.findings) is told
 
 
 @pytest.mark.parametrize(("shape", "told"), [("x.shape", True), ("(x.numel() // max(x.shape[-1], 1), x.shape[-1])", False)])

@@ -71,7 +71,7 @@ def worker(judge: Judge, one: Candidate) -> Iterator[tuple[CandidateProcess, Ref
     judge.judge(MATMUL, EXACT)  # the server is up now
     with (
         judge.context.references.borrowed(MATMUL) as references,
-        judge.context.workers.start(one, 30.0) as process,
+        judge.context.workers.start(one, 120.0) as process,
     ):
         process.construct(references[0].init_args, INIT_SEED)
         references[0].run(references[0].inputs(1), 1, first=True)
@@ -165,7 +165,7 @@ ONE_OF_TWO = """        for known_x, known_w, result in self.known or []:
             if torch.equal(x, known_x) and torch.equal(w, known_w):
                 return copied(result)
         result = self.own(x, w)
-        self.known = [*(self.known or []), (x.clone(), w.clone(), result)]
+        self.known = [*(self.known or [])[-1:], (x.clone(), w.clone(), result)]  # who holds more is found in the trials
         return result"""
 
 

@@ -68,7 +68,8 @@ class CallTraces:
         if values.encode(self._inputs, tensors) != self._tree or any(a is not b for a, b in zip(tensors, self._tensors, strict=False)):
             found.append("a list or dictionary among the inputs has other members")
         changed = [i for i, t in enumerate(self._tensors) if _description(t) != self._described[i]]
-        found += [f"input tensor {i + 1} has another shape, other memory or another requires_grad" for i in changed]
+        what = "another shape, other memory, another requires_grad, or a gradient, an attribute or a hook that it did not have"
+        found += [f"input tensor {i + 1} has {what}" for i in changed]
         own = {memory(t) for t in state}
         for number, output in enumerate(outputs):
             where = memory(output)
@@ -136,4 +137,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _description(tensor: torch.Tensor) -> tuple[Any, ...]:
     strides = tensor.stride() if tensor.layout is torch.strided else ()
-    return memory(tensor), tensor.storage_offset() if strides else 0, tensor.shape, strides, tensor.dtype, tensor.requires_grad
+    where = memory(tensor), tensor.storage_offset() if strides else 0, tensor.shape, strides, tensor.dtype
+    noted = tensor.is_leaf and tensor.grad is not None, sorted(map(str, vars(tensor))), bool(tensor._backward_hooks)
+    return *where, tensor.requires_grad, *noted

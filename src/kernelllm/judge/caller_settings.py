@@ -11,17 +11,22 @@ import torch
 from kernelllm.problems.nested import mapped
 
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
-BEHIND, UNALIGNED = "behind", "unaligned"
+BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
+ANOMALY, PRECISION = "anomaly", "precision"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
+    ANOMALY: "where autograd looks for anomalies (torch.autograd.set_detect_anomaly)",
+    PRECISION: "where torch may compute products in TF32 (torch.set_float32_matmul_precision)",
     FROZEN: "where the parameters need no gradients (requires_grad_(False))",
     RESULTS: "where inputs are results of other operations, with gradients",
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
+    INFERENCE: "where inputs were made in inference mode",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
 """What a reader is told of each."""
+_set_deterministic = torch._C._set_deterministic_algorithms  # torch's own function imports Inductor first, which takes seconds
 _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 """Elements before a tensor."""
 
@@ -30,12 +35,18 @@ _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 def setting(name: str, model: Any) -> Iterator[None]:
     """A context manager for the call; nothing where there is no name."""
     default, strict = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    anomaly, precision = torch.is_anomaly_enabled(), torch.get_float32_matmul_precision()
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
     try:
         if name == FLOAT64:
             torch.set_default_dtype(torch.float64)
         elif name == DETERMINISTIC:
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            _set_deterministic(True, warn_only=True)
+        elif name == ANOMALY:
+            torch.autograd.set_detect_anomaly(True)
+        elif name == PRECISION:
+            torch.set_float32_matmul_precision("high")
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield
@@ -43,19 +54,25 @@ def setting(name: str, model: Any) -> Iterator[None]:
         if name == FLOAT64:
             torch.set_default_dtype(default)
         elif name == DETERMINISTIC:
-            torch.use_deterministic_algorithms(strict)
+            _set_deterministic(strict, warn_only=warn_only)
+        elif name == ANOMALY:
+            torch.autograd.set_detect_anomaly(anomaly)
+        elif name == PRECISION:
+            torch.set_float32_matmul_precision(precision)
         for parameter in frozen:
             parameter.requires_grad_(True)
 
 
 def given(name: str, inputs: Any) -> Any:
     """The inputs as the setting has them."""
-    if name not in (RESULTS, PARAMETERS, *_BEFORE):
+    if name not in (RESULTS, PARAMETERS, INFERENCE, *_BEFORE):
         return inputs
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
         if name in _BEFORE:
             return _behind_others(tensor, _BEFORE[name])
+        if name == INFERENCE:
+            return tensor.clone()  # the call is made in inference mode
         if not tensor.is_floating_point():
             return tensor
         return tensor.detach().requires_grad_(True).view_as(tensor) if name == RESULTS else torch.nn.Parameter(tensor.detach(), False)

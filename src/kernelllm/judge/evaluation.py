@@ -27,7 +27,7 @@ from kernelllm.judge.trials.configurations import configurations, try_remaining
 from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.gradient_uses import try_gradient_uses
-from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions
+from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
 from kernelllm.judge.trials.other_attributes import try_attributes
 from kernelllm.judge.trials.other_calls import try_other_calls
 from kernelllm.judge.trials.other_settings import try_other_settings
@@ -46,6 +46,7 @@ from kernelllm.problems.sizes import dtypes_of
 _LEFT = 4
 """Times what one command may take that a worker must have left for uses that are tried last: more runs come after them."""
 _CHANGES = "The reference's result changes from one call to the next on the same inputs: no other uses were tried."
+_NO_TIME = "Its calls take so long here that most uses which problems do not make were not tried."
 _REFUSALS = 3
 """Times that a candidate may refuse sizes: it tells of one condition after the other."""
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
@@ -226,8 +227,11 @@ class Evaluation:
                 trials.findings += try_other_calls(worker, references, seed, keeps=keeps_something(self._candidate.source))
                 trials.findings += try_more_dimensions(worker, reference, seed)
                 trials.findings += try_broadcast(worker, reference, seed)
+                trials.findings += try_other_lengths(worker, reference, seed)
                 trials.findings += try_longer_lists(worker, reference, seed)
                 trials.findings += try_expanded(worker, reference, seed) if "stride" in self._candidate.source else []
+            else:
+                trials.findings.append(Finding(check="limits", message=_NO_TIME, severity=Severity.INFO))
 
     def _try_other_launches(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Configurations that had no turn in the trials; some programs at the original size, or a large one."""

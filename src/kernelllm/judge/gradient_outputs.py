@@ -29,6 +29,8 @@ INPUTS_CHANGE, PARAMETERS_CHANGE, OUTPUTS_CHANGE = "inputs change", "parameters 
 """Or these change in place between forward and backward."""
 ALONE = "alone "
 """With a number behind it: a gradient comes in for that output alone, as where a loss is made of one of several."""
+EXPANDED = "expanded"
+"""The gradients that come in are one number for all elements, and one in memory, as those of a sum or a mean."""
 SECOND = "second"
 """Gradients of gradients, as a penalty on gradients needs them; zeros where there are none."""
 _LAYOUTS = 3
@@ -167,6 +169,8 @@ class Differentiated:
         """Random numbers of which every type of at least eight significant bits holds the same ones."""
         if _fake(output):
             return torch.ones_like(output, memory_format=torch.contiguous_format)
+        if self.order == EXPANDED:
+            return torch.ones((), dtype=output.dtype, device=output.device).expand(output.shape)
         layout = self._calls % _LAYOUTS if self.layouts and output.dim() > 1 else 1
         key = (number, output.shape, output.dtype, output.device, layout)
         if key not in self._incoming:

@@ -27,7 +27,7 @@ FORBIDDEN = {
         "triton.knobs.cache.remote_manager_class", "triton.knobs.cache.override_dir", "triton.knobs.nvidia.ptxas",
         "triton.knobs.nvidia.libcuda_path", "triton.runtime.driver.set_active", "triton.runtime.driver.reset_active",
     ),
-    "clock": ("triton.testing",),
+    "clock": ("triton.testing", "triton.language.extra.cuda.globaltimer", "triton.language.extra.cuda.utils.globaltimer"),
 }
 NARROW_TYPES = {
     "float16": "float16", "half": "float16", "bfloat16": "bfloat16", "float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2",

@@ -24,7 +24,7 @@ def counts_its_calls(source: str) -> bool:
     known = walked(source)
     if known is None:
         return False
-    if any(_takes_next(nodes) for nodes in known.functions.values()):
+    if any(_takes_next(nodes) or _orders_versions(nodes) for nodes in known.functions.values()):
         return True
     read = Counter(name for nodes in known.functions.values() for name in _read(nodes))
     if set(_kept_iterators(known)) & set(read):
@@ -117,6 +117,20 @@ def _is_iterator(value: ast.expr, generators: set[str]) -> bool:
 
 def _yields(nodes: Iterable[ast.AST]) -> bool:
     return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
+
+
+def _orders_versions(nodes: Iterable[ast.AST]) -> bool:
+    """``buffer._version > 600``: a tensor's count of what was written into it, of which more is asked than whether it is another one."""
+    nodes = list(nodes)
+    named = {"_version"}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and "_version" in _read(ast.walk(node.value)):
+            named |= set() if isinstance(node.value, ast.Tuple | ast.List) else {node.targets[0].id}
+    for node in nodes:
+        ordered = isinstance(node, ast.Compare) and not all(isinstance(op, ast.Eq | ast.NotEq | ast.Is | ast.IsNot) for op in node.ops)
+        if (ordered or isinstance(node, ast.BinOp)) and named & set(_read(ast.walk(node))):
+            return True
+    return False
 
 
 def _takes_next(nodes: Iterable[ast.AST]) -> bool:

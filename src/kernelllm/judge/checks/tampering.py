@@ -56,6 +56,12 @@ _SETTERS = ("builtins.setattr", "builtins.delattr", "builtins.type.__setattr__")
 _OVERRIDES = ("torch.library.Library", "torch.library.register_kernel", "torch.library.impl")
 
 
+_ITS_PARTS = frozenset({
+    "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children", "named_children",
+})  # fmt: skip
+"""Methods of torch.nn.Module that tell what it is made of."""
+
+
 class Tampering:
     name = "tampering"
     describe = "replaces functions of torch, the kernel language, Python or the harness, or hides from what watches them"
@@ -85,6 +91,10 @@ class Tampering:
                 found.append(Finding(check=self.name, message=message, line=node.lineno))
             if node.attr in _AROUND:
                 found.append(Finding(check=self.name, message=f"Uses {node.attr!r}, which goes around what watches.", line=node.lineno))
+        for own in (node for node in known.nodes if isinstance(node, ast.FunctionDef) and node.name in _ITS_PARTS):
+            if isinstance(known.parents.get(own), ast.ClassDef):
+                message = f"Has a {own.name}() of its own: whoever trains, moves or copies the model gets what that gives."
+                found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=own.lineno))
         for call, path in known.calls():
             named = (known.texts(call.args[1]) or set()) & _AROUND if len(call.args) > 1 and path in _BY_NAME else set()
             if named:

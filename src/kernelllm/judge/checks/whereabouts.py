@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 from kernelllm.judge.checks.syntax import Source
 
-MACHINE = ("torch.version", "torch.__version__", "torch.backends.cuda.is_built", "torch.__config__", "importlib.metadata")
+MACHINE = (
+    "torch.version", "torch.__version__", "torch.backends.cuda.is_built", "torch.__config__", "importlib.metadata",
+    "torch.compiler.is_compiling", "torch.compiler.is_dynamo_compiling", "torch.jit.is_scripting", "torch.jit.is_tracing",
+)  # fmt: skip
 """Which machine and versions: asked by many honest kernels."""
 _OF_TORCH = (
     "initial_seed", "random.initial_seed", "get_rng_state", "random.get_rng_state", "default_generator", "random.default_generator",

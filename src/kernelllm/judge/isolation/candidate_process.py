@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import torch
 
 from kernelllm.core.closing import Closing
+from kernelllm.core.errors import WorkerError
 from kernelllm.core.types import Status
 from kernelllm.judge.device_share import DeviceLease
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure, death, failure
-from kernelllm.judge.isolation.forkserver import ForkServer
+from kernelllm.judge.isolation.forkserver import START_SECONDS, ForkServer
 from kernelllm.judge.isolation.limits import Ended, Limits
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
@@ -62,7 +63,7 @@ class CandidateProcess(Closing):
     def __init__(self, server: ForkServer, source: str, limits: Limits, device: str, seconds: float, sandbox: str | None) -> None:
         self.device, self.left, self.seconds = device, seconds * TOTAL, seconds
         self._spawn = partial(server.spawn, source, limits, sandbox)
-        self._worker = self._spawn()
+        self._worker, self._opened = self._spawn(), False
         self._closed = self.lost = False
         """``lost``: whether every later command would fail, whatever the candidate does, as where the context on the GPU is dead."""
         self.lease = DeviceLease()
@@ -120,16 +121,24 @@ class CandidateProcess(Closing):
             arenas.guard(arena, specs)
         return tree, specs, arena
 
-    def ask(self, kind: type[Any], arenas: tuple[Arena, ...], **fields: Any) -> Any:
-        """One command; its reply if it succeeded. Raises CandidateFailure."""
+    def _open(self, arena: Arena) -> None:
+        """Have a new worker open its device, which takes long where many do: no candidate code is there yet whose time that could be."""
+        if not self._opened:
+            _expect(self.ask(p.OpenArena, (arena,), own_time=True, output=self._worker.ref(arena, (arena,))), p.Done)
+            self._opened = True
+
+    def ask(self, kind: type[Any], arenas: tuple[Arena, ...], *, own_time: bool = False, **fields: Any) -> Any:
+        """One command; its reply if it succeeded. Raises CandidateFailure. ``own_time``: the worker's, which counts for no limit."""
         _synchronize(self.device)  # what was copied into arenas is there before the worker looks
         start = time.monotonic()
         try:
             with self.lease.command():
-                deadline = start + max(min(self.left, self.seconds), 0.01)
+                deadline = start + (START_SECONDS if own_time else max(min(self.left, self.seconds), 0.01))
                 reply = self._worker.ask(kind, deadline, arenas=arenas, on_request=self.lease.request, **fields)
         except p.WorkerTimeout as error:
             self.lost = True
+            if own_time:
+                raise WorkerError(f"A worker did not open its device in {START_SECONDS:g} s.") from error
             raise CandidateFailure(Status.TIMEOUT, self._timeout_text()) from error
         except p.ProtocolError as error:
             raise CandidateFailure(Status.RUNTIME_ERROR, f"{error} Candidates must not touch the worker's files and sockets.") from error
@@ -137,7 +146,7 @@ class CandidateProcess(Closing):
             self.lost = True
             raise death(self._worker.fate()) from error
         finally:
-            self.left -= time.monotonic() - start - self.lease.waited
+            self.left -= 0.0 if own_time else time.monotonic() - start - self.lease.waited
         if isinstance(reply, p.Failed):
             self.lost = self.lost or reply.device_lost
             raise failure(reply)
@@ -155,8 +164,9 @@ class CandidateProcess(Closing):
         copied."""
         if self.lost:
             self._end_worker()
-            self._worker, self.lost = self._spawn(), False
+            self._worker, self.lost, self._opened = self._spawn(), False, False
         tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "arguments")  # the model may keep them
+        self._open(arena)
         reply = self.ask(
             p.Construct,
             (arena,),
@@ -181,7 +191,7 @@ class CandidateProcess(Closing):
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
-        fields = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
+        fields: dict[str, Any] = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
     def set_attribute(self, name: str, value: Any) -> bool:
@@ -202,7 +212,7 @@ class CandidateProcess(Closing):
         both = (arena, output)
         start = time.perf_counter()
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
-        fields = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
+        fields: dict[str, Any] = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
         reply = self.ask(p.RunOnce, both, **fields, exact_products=self.exact_products, **flags)
         wall_ms = (time.perf_counter() - start) * 1000
         ran, output = self._grown(reply, p.Ran, output)

@@ -8,6 +8,7 @@ decoder, so that anything else (a wrong type, an unknown tag, too long) is a :cl
 ==============  ============================================================  ===============================
 command         meaning                                                       replies
 ==============  ============================================================  ===============================
+``OpenArena``   open what it brings, before candidate code is there           ``Done``, ``Failed``
 ``Construct``   load the candidate file, build ``ModelNew(*args, **kwargs)``  ``Constructed``, ``Failed``
 ``LoadState``   copy parameters and buffers out of an arena, set train/eval   ``Done``, ``Failed``
 ``SetAttribute`` set an attribute of the model                                ``Done``, ``Failed``
@@ -91,17 +92,19 @@ class Gradients(msgspec.Struct, frozen=True):
     parameters: tuple[str, ...]
 
 
+class OpenArena(msgspec.Struct, tag="open"):
+    id: int
+    output: ArenaRef
+
+
 class Construct(msgspec.Struct, tag="construct"):
     id: int
     args: Values
     """Tree of ``[list of positional, dict of keyword]`` constructor arguments."""
-    seed: int
-    """Torch is seeded with it just before the constructor."""
+    seed: int  # torch is seeded with it just before the constructor
     class_name: str = "ModelNew"
-    there: bool = False
-    """Build on the GPU where that works: quick, and enough where all parameters are loaded afterwards."""
-    fake: bool = False
-    """Build without memory (FakeTensorMode): the compile check at original sizes."""
+    there: bool = False  # build on the GPU where that works: quick, and enough where all parameters are loaded afterwards
+    fake: bool = False  # build without memory (FakeTensorMode): the compile check at original sizes
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
     copied: bool = False  # likewise, and this one is a copy of it (copy.deepcopy)
     gradients: Gradients | None = None  # every later call of the model runs its backward too
@@ -244,7 +247,7 @@ class Quit(msgspec.Struct, tag="quit"):
 
 
 Command = (
-    Construct | LoadState | SetAttribute | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport
+    OpenArena | Construct | LoadState | SetAttribute | RunOnce | SamplePrograms | Collect | ReadState | TimeRuns | Compile | ReadReport
     | AccessGranted | Quit
 )  # fmt: skip
 
@@ -356,15 +359,11 @@ class TimedBatch(msgspec.Struct, tag="timed"):
 class Compiled(msgspec.Struct, tag="compiled"):
     id: int
     kernels: tuple[CompiledKernel, ...]
-    launches: tuple[str, ...] = ()
-    """What was launched, in order, until the candidate looked at values that a kernel would have computed."""
-    cut: bool = False
-    """Whether it did look at such values."""
-    unwritten: str = ""
-    """What no kernel writes of an output, at these sizes; empty where all of it may be written."""
-    ops: dict[str, int] = {}
+    launches: tuple[str, ...] = ()  # in order, until the candidate looked at values that a kernel would have computed
+    cut: bool = False  # whether it did look at such values
+    unwritten: str = ""  # what no kernel writes of an output, at these sizes; empty where all of it may be written
+    ops: dict[str, int] = {}  # torch's operators and their FLOPs, at the original sizes alone
     flops: dict[str, float] = {}
-    """Torch's operators and their FLOPs, at the original sizes alone."""
 
 
 class AuditEvent(msgspec.Struct, frozen=True):

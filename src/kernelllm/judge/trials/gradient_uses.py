@@ -11,6 +11,7 @@ import torch
 from kernelllm.core.types import Status
 from kernelllm.judge.gradient_outputs import (
     ALONE,
+    EXPANDED,
     GRADIENT,
     IN_TURN,
     INPUTS_CHANGE,
@@ -54,6 +55,8 @@ def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int
     restore(process, reference, state)
     uses.warnings += wrong_layout(process, inputs, seed, whole, partial(restore, process, reference, state), " or a gradient")
     _try_second(uses, process, reference, inputs, seed)
+    restore(process, reference, state)
+    _try_expanded(uses, process, reference, inputs, seed)
     for number, output in enumerate(outputs := list(nested.tensors(whole[OUTPUT]))[:_MOST]):
         if len(outputs) > 1 and output.is_floating_point():
             restore(process, reference, state)
@@ -151,6 +154,20 @@ def _try_second(uses: OtherUses, process: CandidateProcess, reference: Reference
     if is_wrong(_gradients(made), _gradients(expected)):
         text = "Gradients of gradients (create_graph=True) are silently wrong: torch follows a part of the backward alone."
         uses.warnings.append(f"{text} Mark it as torch.autograd.function.once_differentiable.")
+
+
+def _try_expanded(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+    """Tell where gradients are wrong of a loss that is a sum, whose incoming gradients are one number in memory."""
+    expected = _of_reference(reference, inputs, seed, EXPANDED)
+    if expected is None or not finite(expected):
+        return
+    try:
+        wrong = is_wrong(_gradients(process.run(inputs, seed, backward=EXPANDED).value), _gradients(expected))
+    except CandidateFailure as failure:
+        wrong = not failure.refused
+    if wrong:
+        text = "Gradients are wrong where the loss is a sum or a mean of the output: what comes in then is one number in memory (expand)."
+        uses.warnings.append(f"{text} Call .contiguous() on it, or follow its strides.")
 
 
 def _try_alone(

@@ -15,6 +15,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference import Reference
 from kernelllm.judge.trials.reference_results import is_wrong, result
+from kernelllm.judge.trials.survivable import survives
 from kernelllm.problems import nested
 
 NAME = "silently_different"
@@ -59,6 +60,31 @@ def try_broadcast(process: CandidateProcess, reference: Reference, seed: int) ->
         wrong = failure.message.startswith("illegal memory access")
     text = "Its results are other ones than the reference's, without an error, where the second input has one row for all of the first's."
     return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
+
+
+def try_other_lengths(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Likewise where all inputs of the first one's dimensions but the first are longer along one of these, as keys and values may be."""
+    inputs = reference.inputs(seed)
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if reference.draws or reference.heavy or len(given) < _LEAST or given[0].dim() < _LEAST:
+        return []
+    more = reference.inputs(seed + 1)  # drawn anew: the same again, keys say, may change nothing
+    grows = [isinstance(one, torch.Tensor) and one is not given[0] and one.dim() == given[0].dim() for one in inputs]
+    fits = all(a.shape == b.shape for a, b, grown in zip(inputs, more, grows, strict=True) if grown)
+    for dim in range(given[0].dim()) if fits else ():
+        longer = [torch.cat([a, b], dim) if grown else a for a, b, grown in zip(inputs, more, grows, strict=True)]
+        tried = any(grows) and survives(reference, longer, whole_numbers=True)  # positions may be those of a shorter one
+        expected = result(reference, reference.model, longer, seed) if tried else None
+        if expected is None:
+            continue
+        build(process, reference)
+        try:
+            wrong = is_wrong(process.run(longer, seed).value, expected)
+        except CandidateFailure as failure:
+            wrong = failure.message.startswith("illegal memory access")
+        text = f"Its results are other ones than the reference's, without an error, where later inputs are longer along dimension {dim}."
+        return [Finding(check="limits", message=text, severity=Severity.INFO)] if wrong else []
+    return []
 
 
 def try_longer_lists(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:

@@ -8,7 +8,19 @@ from typing import Any
 import torch
 
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.caller_settings import BEHIND, DETERMINISTIC, FLOAT64, FROZEN, PARAMETERS, RESULTS, UNALIGNED, WHERE
+from kernelllm.judge.caller_settings import (
+    ANOMALY,
+    BEHIND,
+    DETERMINISTIC,
+    FLOAT64,
+    FROZEN,
+    INFERENCE,
+    PARAMETERS,
+    PRECISION,
+    RESULTS,
+    UNALIGNED,
+    WHERE,
+)
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport.values import flatten
@@ -20,6 +32,8 @@ NAME = "silently_different"
 _SLOW_MS = 500.0
 _RULES = Rules(tolerance=1e-3, precise=False)
 """Of one candidate's own results: only the order of sums differs."""
+_TF32 = Rules(tolerance=2e-2, scaled=True, precise=False)
+"""Products may be in TF32 then."""
 _MADE = re.compile(r"aten\.(zeros|ones|full|arange|empty|eye|linspace|logspace|rand|scalar_tensor|lift|tril_indices)")
 """Operators that may make tensors of the default dtype."""
 
@@ -33,16 +47,18 @@ def try_other_settings(process: CandidateProcess, reference: Reference, seed: in
     inputs = reference.inputs(seed)
     own = process.run(inputs, seed)
     if own.wall_ms > _SLOW_MS:
-        return []
+        text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
+        return [Finding(check="limits", message=text, severity=Severity.INFO)]
     behind = UNALIGNED if process.device == "cpu" else BEHIND  # Triton compiles anew for other alignments
-    for name in (DETERMINISTIC, FROZEN, RESULTS, PARAMETERS, behind, *([FLOAT64] if _typed(reference, inputs) else [])):
+    double = [FLOAT64] if _typed(reference, inputs) else []
+    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, behind, *double):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value
         except CandidateFailure:  # whoever calls it would see that
             build(process, reference)
             continue
-        if not compare(value, Expected(own.value), _RULES).ok:
+        if not compare(value, Expected(own.value), _TF32 if name == PRECISION else _RULES).ok:
             found.append(_told(name, own.value, value))
     return found
 

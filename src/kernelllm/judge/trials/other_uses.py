@@ -169,11 +169,16 @@ def _try_nan(uses: OtherUses, process: CandidateProcess, reference: Reference, i
     given = variant(inputs, NAN, seed) if not reference.heavy and takes_nan(reference) else None
     if given is None or provides_for_nan(reference):
         return
-    with failures_logged("NaN is not tried"), contextlib.suppress(CandidateFailure):
+    with failures_logged("NaN is not tried"):
         theirs = result(reference, reference.model, given, seed, any_numbers=True)
         if theirs is None:
             return
-        pairs = zip(values.flatten(process.run(given, seed, undefined=()).value), values.flatten(theirs), strict=True)
+        try:
+            mine = process.run(given, seed, undefined=()).value
+        except CandidateFailure as failure:
+            uses.warnings += ["It does not end where an input holds NaN."] if failure.status is Status.TIMEOUT else []
+            return
+        pairs = zip(values.flatten(mine), values.flatten(theirs), strict=True)
         if any(bool((t.isnan() & ~m.isnan()).any()) for m, t in pairs if m.is_floating_point() and m.shape == t.shape):
             uses.ignored.append("NaN in an input is lost, where the reference's result is NaN.")
 

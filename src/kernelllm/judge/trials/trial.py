@@ -19,6 +19,7 @@ from kernelllm.judge.kept_outputs import KEEPS, keeps_all
 from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials import input_distribution
+from kernelllm.judge.trials.coarse_results import told_of_coarseness
 from kernelllm.judge.trials.compare import Comparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
@@ -152,6 +153,8 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
         if planned.is_first and size.position == 0:
             size.evidence.findings += told_of_names(call.run.value, reference_run.expected.value)
         comparison = size.comparison.output(planned, call.run, reference_run)
+        if planned.is_first and size.position == 0 and comparison.ok and size.comparison.rules.exact:
+            size.evidence.findings += told_of_coarseness(call.run.value, reference_run.expected)
     _note_operators(size, planned, call.run)
     if not _reference_decides(size, planned, reference_run):
         if call.failure is not None and call.failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):

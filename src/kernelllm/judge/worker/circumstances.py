@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.caller_settings import RESULTS, setting
+from kernelllm.judge.caller_settings import INFERENCE, RESULTS, setting
 from kernelllm.judge.caller_settings import given as as_given
 from kernelllm.judge.hooks import hooked
 from kernelllm.judge.transport import protocol as p
@@ -23,7 +23,8 @@ def circumstances(command: p.RunOnce, model: Any, inputs: Any) -> Iterator[None]
     for tensor in asking:
         tensor.requires_grad_(True)
     grad = command.grad or command.setting == RESULTS
-    mode = torch.inference_mode() if command.inference else torch.enable_grad() if grad else torch.no_grad()
+    inference = command.inference or command.setting == INFERENCE
+    mode = torch.inference_mode() if inference else torch.enable_grad() if grad else torch.no_grad()
     cudnn: Any = torch.backends.cudnn
     exact = cudnn.flags(enabled=True, allow_tf32=False) if command.exact_products else contextlib.nullcontext()
     try:

@@ -132,6 +132,7 @@ def _one_device(func: Any) -> bool:
 
 _ANSWERS: dict[Any, tuple[Any, Any]] = {
     torch.Tensor.device: (_THERE, _HERE), torch.Tensor.is_cuda: (True, False), torch.Tensor.is_cpu: (False, True),
+    torch.Tensor.is_shared: (True, False),
     torch.Tensor.get_device: (0, -1), torch.get_device: (0, -1), torch.Tensor.__dlpack_device__: ((2, 0), (1, 0)),
 }  # fmt: skip
 """What is said of a tensor: of one on the GPU, and of one on the host."""

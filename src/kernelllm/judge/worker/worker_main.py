@@ -101,7 +101,7 @@ class Session:
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.RunOnce: self.run,
-            p.SamplePrograms: self.sample,
+            p.SamplePrograms: self.sample, p.OpenArena: lambda command: p.Done(command.id),  # it is open now
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
