@@ -80,13 +80,14 @@ def test_a_huge_workspace_is_not_touched() -> None:
 
 def test_memory_that_nobody_wrote_is_poison_in_every_run(warm: Judge) -> None:
     """Also where operators are not watched, as with one model at two sizes."""
-    kept = candidate("", "        return torch.empty(64)")
+    kept = candidate("", "        torch.ones(64)  # what is made next has its memory, or that of another\n        return torch.empty(64)")
     warm.judge(SQUARE, elementwise("v * v"))  # the server is up now
     with warm.context.workers.start(kept, 30.0) as process:
         process.construct(([], {}), INIT_SEED)
         for flags in ({}, {"apart": True}, {"grad": True}, {"inference": True}, {"times": 2}):
             assert process.run([X], 1, **flags).value.isnan().all(), flags
-        assert not process.run([X], 1, apart=True, bare=True).value.isnan().all()
+        bare = [process.run([X], 1, apart=True, bare=True).value.isnan().all() for _ in range(20)]
+        assert not all(bare)  # but for what is there by chance
 
 
 @pytest.mark.gpu
