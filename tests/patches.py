@@ -109,8 +109,12 @@ CAPTURE = (
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
     *_each(
-        "compiler/capture/intercept.py", "torch's form is NaN between infinite neighbours", "torch._decomp.decompositions",
+        "compiler/capture/decompositions/interpolation.py", "torch's is NaN between infinite neighbours", "torch._decomp.decompositions",
         "_upsample_linear(input, output_size, align_corners, scales)",
+    ),
+    *_each(
+        "compiler/capture/decompositions/interpolation.py", "the scale is what the module gives", "torch._decomp.decompositions",
+        "_compute_upsample_nearest_indices(input, output_size, scales, exact)",
     ),
     *_each(
         "compiler/capture/decompositions/interpolation.py", "places of neighbours", "torch._decomp.decompositions",

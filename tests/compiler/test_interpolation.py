@@ -27,3 +27,36 @@ def test_between_infinite_neighbours_it_is_infinite(judge: Judge) -> None:
     """Activations overflow, in float16 above all; a weighted difference of two infinities is NaN."""
     verdict = judge.judge(problem(OVERFLOWING), Candidate(source=compiled(problem(OVERFLOWING), Options())))
     assert verdict.correct, verdict.message
+
+
+GIVEN_SCALES = """
+class Model(nn.Module):
+    def forward(self, x):
+        return F.interpolate(x, scale_factor=0.6, mode="nearest"), F.interpolate(x[:, None], scale_factor=(1.7, 0.3), mode="nearest-exact")
+rows, columns = 7, 15
+def get_inputs(): return [torch.randn(rows, 3, columns)]
+def get_init_inputs(): return []
+"""
+
+
+def test_the_nearest_is_found_by_the_scale_that_is_given(quick: Judge) -> None:
+    """In float32, the size divided by its multiple is not the number that eager divides by."""
+    verdict = quick.judge(problem(GIVEN_SCALES), Candidate(source=compiled(problem(GIVEN_SCALES), Options())))
+    assert verdict.correct, verdict.message
+
+
+FLOORED = """
+class Model(nn.Module):
+    def forward(self, x, y, whole):
+        return x // -0.7, torch.div(x, y, rounding_mode="floor"), whole // 0.1, x.half() // 0.3, whole // -4, (x / 2).floor()
+rows, columns = 15, 22
+def get_inputs():
+    return [torch.randint(-60, 60, (rows, columns)).float(), torch.randint(1, 9, (rows, columns)) / 10, torch.randint(-60, 60, (rows, columns))]
+def get_init_inputs(): return []
+"""
+
+
+def test_floor_division_goes_by_the_remainder(quick: Judge) -> None:
+    """The quotient rounds to a whole number where the exact one is below it."""
+    verdict = quick.judge(problem(FLOORED), Candidate(source=compiled(problem(FLOORED), Options())))
+    assert verdict.correct, verdict.message

@@ -98,7 +98,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
-        patch(stack, torch._decomp.decompositions, "_upsample_linear", interpolation.rule())
+        interpolation.patched(stack)
         patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:

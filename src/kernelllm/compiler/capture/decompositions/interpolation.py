@@ -1,21 +1,44 @@
-"""Linear interpolation as eager computes it: neighbours times their weights.
+"""Interpolation as eager computes it.
 
-torch's own decomposition adds the weighted difference of two neighbours to the first, which is NaN between two that are infinite, as
-activations in float16 are where they overflow.
+Linear: neighbours times their weights. torch's own decomposition adds the weighted difference of two neighbours to the first, which is NaN
+between two that are infinite, as activations in float16 are where they overflow.
+
+Nearest: by the scale that the module gives. torch's own decomposition divides the size by its multiple, which is another number in a kernel
+that has the size in float32.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decompositions
 
+from kernelllm.compiler.capture.patching import patch
 
-def rule() -> Callable[..., Tensor]:
+
+def patched(stack: ExitStack) -> None:
+    """Until ``stack`` closes, torch's decompositions are those."""
+    patch(stack, decompositions, "_upsample_linear", _rule())
+    patch(stack, decompositions, "_compute_upsample_nearest_indices", _nearest)
+
+
+def _nearest(x: Tensor, output_size: Sequence[int], scales: Sequence[float | None], exact: bool = False) -> list[Tensor]:
+    """For each spatial dimension the element that each output takes, to be broadcast with those of the others."""
+    found, dims = [], len(output_size)
+    for d, (out, scale) in enumerate(zip(output_size, scales, strict=True)):
+        step = decompositions._compute_scale(x.shape[d - dims], out, False, scale)
+        at = torch.arange(out, dtype=torch.float32, device=x.device)
+        index = ((at + 0.5 if exact else at) * step).to(torch.int64)
+        found.append(index.reshape(index.shape[0], *[1] * (dims - 1 - d)))
+    return found
+
+
+def _rule() -> Callable[..., Tensor]:
     """A stand-in for torch's decomposition of input [N, C, *S], with one output size and one scale (or None) a spatial dimension."""
     plain = decompositions._upsample_linear
 

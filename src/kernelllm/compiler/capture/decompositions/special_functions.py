@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from kernelllm.compiler.capture.decompositions import floor_division
+
 aten = torch.ops.aten
 
 _SHIFT = 10
@@ -189,6 +191,7 @@ def rules() -> dict[Any, Callable[..., Any]]:
         aten.special_zeta.other_scalar: zeta,
         aten.special_airy_ai.default: airy_ai,
         aten.special_spherical_bessel_j0.default: spherical_bessel_j0,
+        **floor_division.rules(),
         **{operator: rule for kind in _CHEBYSHEV for operator, rule in _chebyshev(kind).items()},
         aten.special_hermite_polynomial_h.n_scalar: polynomial(lambda x: 2 * x, lambda x, p, q, k: 2 * x * p - 2 * k * q),
         aten.special_hermite_polynomial_he.n_scalar: polynomial(lambda x: x, lambda x, p, q, k: x * p - k * q),

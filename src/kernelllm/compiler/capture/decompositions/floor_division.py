@@ -1,0 +1,51 @@
+"""Floor division of floating-point numbers as eager computes it: by the remainder, as Python does.
+
+Inductor rounds the quotient before it takes the floor: ``42 // -0.7`` is -60 then, and -61 in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def floored(a: Any, b: Any) -> Any:
+    """``floor(a / b)``, a tensor and a tensor or a number, as ``c10::div_floor_floating``; NotImplemented for integers."""
+    if not isinstance(a, torch.Tensor) or isinstance(b, torch.SymInt | torch.SymFloat) or (isinstance(b, int | float) and b == 0):
+        return NotImplemented
+    dtype = torch.result_type(a, b)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    wide = torch.float32 if dtype in _HALF else dtype
+    a, b = a.to(wide), b.to(wide) if isinstance(b, torch.Tensor) else float(b)
+    rest = torch.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = torch.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+    whole = torch.floor(quotient)
+    whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
+    if isinstance(b, torch.Tensor):
+        whole = torch.where(b == 0, a / b, whole)
+    return whole.to(dtype)
+
+
+def _by_mode(a: Any, b: Any, *, rounding_mode: str | None) -> Any:
+    return floored(a, b) if rounding_mode == "floor" else NotImplemented
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    made = floored(a, b)
+    return torch.div(a, b, rounding_mode="floor") if made is NotImplemented else made
+
+
+def rules() -> dict[Any, Callable[..., Any]]:
+    """Decompositions for a trace."""
+    by_mode = dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _by_mode)
+    return {**by_mode, **dict.fromkeys((aten.floor_divide.default, aten.floor_divide.Scalar), _floor_divide)}
+
+
+__all__ = ["rules"]
