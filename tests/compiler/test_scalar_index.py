@@ -16,7 +16,7 @@ class Model(nn.Module):
         self.register_buffer("rates", torch.linspace(0.1, 0.9, steps))
     def forward(self, x, t, back, rows):
         near = x[1, t, 2:, None] + x[..., t, -1].sum(0)[None, None]
-        return x * self.rates[t], x[:, t], near, x[:, back], x[t, back], x[back, :, t], x[rows, t], x[None, ..., t]
+        return x * self.rates[t], x[:, t], near, x[:, back], x[t, back], x[back, :, t], x[rows, t], x[None, ..., t], x.select(-1, back)
 steps = 50
 def get_inputs(): return [torch.randn(6, 8, 7), torch.tensor(5), torch.tensor(-2, dtype=torch.int32), torch.tensor([3, 0, 1])]
 def get_init_inputs(): return [steps]

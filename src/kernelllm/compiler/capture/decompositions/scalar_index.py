@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 
-FUNCTIONS = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+_SELECT = (torch.select, torch.Tensor.select)
+FUNCTIONS = (torch.Tensor.__getitem__, torch.Tensor.__setitem__, *_SELECT)
 
 
 def without_values(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments of ``func`` (one of :data:`FUNCTIONS`) that do the same, and read no number off a tensor."""
+    if func in _SELECT:
+        return (_row(args[0], args[1], args[2]), args[1], 0) if len(args) == 3 and _is_number(args[2]) else args
     x, index = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
     if not any(map(_is_number, index)) or not isinstance(x, torch.Tensor):
         return args
@@ -43,14 +46,18 @@ def _written_out(x: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*index[:at], *[slice(None)] * max(rest, 0), *index[at + 1 :])
 
 
+def _row(x: torch.Tensor, dim: int, number: torch.Tensor) -> torch.Tensor:
+    """The part of x at one index of a dimension, which stays, of length one."""
+    return x.index_select(dim, torch.where(number < 0, number + x.shape[dim], number).reshape(1))
+
+
 def _selected(x: torch.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
     """One row for each number is taken first."""
     made: list[Any] = []
     dim = 0
     for i in index:
         number = _is_number(i)
-        if number:
-            x = x.index_select(dim, torch.where(i < 0, i + x.shape[dim], i).reshape(1))
+        x = _row(x, dim, i) if number else x
         made.append(0 if number else i)
         dim += _taken(i)
     return x, tuple(made)
