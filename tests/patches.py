@@ -405,6 +405,7 @@ EMULATOR = (
            "_patch_lang(fn);FunctionRewriter.rewrite_ast(self)"),
     *_each("the emulator", "True and False are arguments of a launch", _BUILDER, "_implicit_cvt(arg)"),
     *_each("the emulator", "types are worked out once", _BUILDER, "_get_np_dtype(tt_dtype)"),
+    *_each("the emulator", "NumPy has no unsigned -1", _BUILDER, "InterpreterBuilder.get_all_ones_value(self, type)"),
     *_each("the emulator", "constants are told apart by their class", "triton.language.core", "_unwrap_if_constexpr(o)"),
     *_each("the emulator", "types are worked out once", "triton.language.core",
            "tensor.__init__(self, handle, type);block_type.__init__(self, element_ty, shape)"),

@@ -43,6 +43,21 @@ def words_are_lane_by_lane_on_blocks_and_pythons_on_constants() -> None:
 
 
 @triton.jit
+def flipped_kernel(x, out):
+    i = tl.arange(0, 8)
+    tl.store(out + i, ~tl.load(x + i))
+
+
+@case
+def bits_of_unsigned_numbers_are_flipped() -> None:
+    for kind in (torch.uint8, torch.int8, torch.int32, torch.bool):
+        x = torch.tensor([0, 1, 2, 3, 100, 120, 126, 127]).to(kind)
+        out = torch.zeros_like(x)
+        flipped_kernel[(1,)](x, out)
+        assert torch.equal(out, ~x), kind
+
+
+@triton.jit
 def bfloat16_sums_kernel(into, places, values, found, n):
     i = tl.arange(0, 8)
     before = tl.atomic_add(into + tl.load(places + i), tl.load(values + i), i < n, sem="relaxed")

@@ -51,7 +51,8 @@ class Model(nn.Module):
         return x // -0.7, torch.div(x, y, rounding_mode="floor"), whole // 0.1, x.half() // 0.3, whole // -4, (x / 2).floor()
 rows, columns = 15, 22
 def get_inputs():
-    return [torch.randint(-60, 60, (rows, columns)).float(), torch.randint(1, 9, (rows, columns)) / 10, torch.randint(-60, 60, (rows, columns))]
+    whole = torch.randint(-60, 60, (2, rows, columns))
+    return [whole[0].float(), torch.randint(1, 9, (rows, columns)) / 10, whole[1]]
 def get_init_inputs(): return []
 """
 

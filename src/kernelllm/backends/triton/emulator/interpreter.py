@@ -60,6 +60,7 @@ def install() -> None:
     builder = ti.InterpreterBuilder
     builder.create_maxnumf, builder.create_minnumf = _nan_dropped(np.fmax, np.maximum), _nan_dropped(np.fmin, np.minimum)
     builder.create_clampf = _clamp
+    builder.get_all_ones_value = _all_ones
     for name in _FLOAT_OPS:
         if hasattr(builder, name):
             setattr(builder, name, functions.counted(_in_float32(getattr(builder, name))))
@@ -98,6 +99,13 @@ def _nan_dropped(dropping: Any, keeping: Any) -> Callable[..., Any]:
     """The larger or smaller of two, which is the number where one is NaN. Lanes that a load left undefined are told by their NaN: where
     they hold it, it is kept."""
     return lambda self, lhs, rhs: self.binary_op(lhs, rhs, keeping if unloaded_lanes.UnloadedLanes.kept is None else dropping)
+
+
+def _all_ones(self: Any, kind: Any) -> Any:
+    """What ``~x`` flips the bits of x with. Triton's interpreter makes it of -1, which NumPy refuses for unsigned types."""
+    of_numpy = np.dtype(ti._get_np_dtype(kind))
+    value = np.iinfo(of_numpy).max if of_numpy.kind == "u" else -1
+    return ti.TensorHandle(np.full(1, value).astype(of_numpy), kind.scalar)
 
 
 def _clamp(self: Any, arg: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
