@@ -455,3 +455,24 @@ def test_a_number_of_groups_may_be_none_at_all(file: Path) -> None:
     """A decision that divides by it must not end in a division by zero."""
     ran, none = outcomes(file, "ModelNew(32)(torch.randn(2, 32, 5))", "ModelNew(8)(torch.randn(2, 8, 5))")
     assert (ran, "the kernels were written for" in none) == ("", True)
+
+
+FROZEN = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.frozen, self.learning = torch.nn.BatchNorm1d(channels).eval(), torch.nn.BatchNorm1d(channels)
+    def forward(self, x): return self.frozen(x) + self.learning(x)
+channels = 6
+def get_inputs(): return [torch.randn(3, channels, 7)]
+def get_init_inputs(): return [channels]
+"""
+
+
+@written(FROZEN)
+def test_layers_in_both_modes_stay_in_them(file: Path) -> None:
+    """After eval() the second layer would go on with the statistics of each batch."""
+    call = "m = ModelNew(6); m.frozen.eval(); {}m(torch.randn(3, 6, 7))"
+    as_is, after_eval, after_train = outcomes(file, *(call.format(mode) for mode in ("", "m.eval(); ", "m.train(); ")))
+    assert (as_is, ["its mode" in error for error in (after_eval, after_train)]) == ("", [True, True])

@@ -118,6 +118,8 @@ class Guards:
         path, training = ("", modes[""]) if "" in modes else next(iter(modes.items()))
         root = not path or set(modes.values()) == {self.captured.training}
         states = [s.name for s in self.captured.graph_inputs if s.kind in ("parameter", "buffer")]
+        if path and len(set(modes.values())) == 2 and (each := _own_modes(modes, states)):
+            return [f"if {' or '.join(each)}:", '    raise RuntimeError("The kernels compute what each layer does in its mode")']
         own = path and root and len(modes) <= _FEW_MODES and all(any(s.startswith(f"{p}.") for s in states) for p in modes)
         paths = list(modes) if own else ["" if root else path]  # a norm may be frozen in a model that trains
         owners = [f"self.{indexed(p)}.training" if p else "self.training" for p in paths]
@@ -360,6 +362,14 @@ class Guards:
 
 def _tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _own_modes(modes: Mapping[str, bool], states: list[str]) -> list[str]:
+    """Questions whether a layer is in another mode than it was, where some are in each: of a few layers, or of one in each mode."""
+    there = {p: training for p, training in modes.items() if any(s.startswith(f"{p}.") for s in states)}
+    first = {training: p for p, training in reversed(there.items())}
+    chosen = there if len(there) <= 2 * _FEW_MODES else {p: training for training, p in first.items()}
+    return [f"{'not ' if training else ''}self.{indexed(p)}.training" for p, training in chosen.items()] if len(first) == 2 else []
 
 
 def _divisors(conditions: Mapping[str, str]) -> dict[str, str]:
