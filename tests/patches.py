@@ -279,6 +279,8 @@ INDUCTOR = (
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
     *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",
            "IndexPropagation.statically_true(self, e)"),
+    *_each("compiler/inductor/size_extremes.py", "a sum of opposite infinities has no bounds", "torch.utils._sympy.value_ranges",
+           "SymPyValueRangeAnalysis.add(a, b);ValueRanges.unknown"),
     *_each("compiler/inductor/size_extremes.py", "what is known of all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.statically_known_leq(self, left, right)", "called"),
     *_each(

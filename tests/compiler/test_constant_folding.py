@@ -7,7 +7,10 @@ from pathlib import Path
 from compiled import problem
 from emitted import agrees_with_reference
 
-from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 
 CONSTANTS = """
 class Model(nn.Module):
@@ -40,3 +43,19 @@ def test_constants_are_computed_while_compiling(tmp_path: Path) -> None:
     (tmp_path / "constants.py").write_text(problem(CONSTANTS).source, encoding="utf-8")
     (tmp_path / "written.py").write_text(candidate.source, encoding="utf-8")
     agrees_with_reference(tmp_path, [("constants", str(tmp_path / "written.py"), [{"batch": 3, "width": 41}])])
+
+
+INFINITE = """
+class Model(nn.Module):
+    def forward(self, x):
+        none = torch.full((3, 4), float("-inf"), device=x.device)
+        return torch.logaddexp(none, none) * 0.5, torch.logsumexp(torch.where(x > 0, x, none), 1), torch.logaddexp(none, x)
+def get_inputs(): return [torch.randn(3, 4).abs() + 0.1]
+def get_init_inputs(): return []
+"""
+
+
+def test_constants_may_be_infinite(quick: Judge) -> None:
+    """The first states of a recursion over logarithms. Inductor's bounds of a sum of opposite infinities end in an error."""
+    verdict = quick.judge(problem(INFINITE), Candidate(source=compiled(problem(INFINITE), Options())))
+    assert verdict.correct, verdict.message

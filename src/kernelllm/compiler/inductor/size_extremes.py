@@ -10,6 +10,7 @@ import sympy
 import torch
 from torch.fx import GraphModule
 from torch.utils._sympy.functions import Max, Min
+from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis, ValueRanges
 
 from kernelllm.compiler.capture.patching import patch
 
@@ -27,6 +28,7 @@ def replace(stack: ExitStack) -> None:
     patch(stack, SizeVarAllocator, "evaluate_min", _smaller)
     patch(stack, SizeVarAllocator, "evaluate_max", _larger)
     patch(stack, IndexPropagation, "statically_true", _of_indices(IndexPropagation.statically_true))
+    patch(stack, SymPyValueRangeAnalysis, "add", staticmethod(_of_infinities(SymPyValueRangeAnalysis.add)))
 
 
 def of_two(graph: GraphModule) -> None:
@@ -57,6 +59,20 @@ def _of_indices(known: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
             return False
 
     return statically_true
+
+
+def _of_infinities(bounds: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Bounds of a sum of constants. That of two opposite infinities has none, and torch raises: ``logaddexp`` of what is all -inf."""
+
+    def add(left: Any, right: Any) -> Any:
+        try:
+            return bounds(left, right)
+        except AssertionError as error:
+            if "NaN" not in str(error):
+                raise
+            return ValueRanges.unknown()
+
+    return add
 
 
 def _smaller(sizes: Any, left: Any, right: Any) -> Any:
