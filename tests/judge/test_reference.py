@@ -11,14 +11,14 @@ import torch
 
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import HEAVY, vary
-from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.reference import prepare
-from kernelllm.judge.trials.reference_run import ReferenceRun
-from kernelllm.judge.trials.rounding import OtherRounding
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
+from kernelllm.judge.trials.inputs.input_distribution import HEAVY, vary
+from kernelllm.judge.trials.reference_runs.reference import prepare
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.rounding_noise import OtherRounding
+from kernelllm.judge.trials.reference_runs.tf32_allowance import cut_to_tf32
 from kernelllm.judge.trials.schedule import PlannedTrial
-from kernelllm.judge.trials.tf32_allowance import cut_to_tf32
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from judge.problems import candidate, elementwise, problem
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.judge_settings import KERNELBENCH
-from kernelllm.judge.trials.equal_choices import ChoicesOfARun, as_chosen
+from kernelllm.judge.trials.reference_runs.topk_ties import ChoicesOfARun, as_chosen
 
 SCALE = """
 @triton.jit

@@ -13,9 +13,9 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 from kernelllm.core.types import Candidate, KernelUse, Problem, Severity, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
-from kernelllm.judge.trials import reference_run
-from kernelllm.judge.trials.configurations import unseen
-from kernelllm.judge.trials.refused_sizes import refused_sizes
+from kernelllm.judge.trials.autotune_configurations import unseen
+from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes
+from kernelllm.judge.trials.reference_runs import reference_run
 from kernelllm.judge.verdict import compile_failure
 from kernelllm.problems import shrink
 

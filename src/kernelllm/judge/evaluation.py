@@ -21,25 +21,25 @@ from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
-from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
-from kernelllm.judge.trials.compare import Rules
-from kernelllm.judge.trials.configurations import configurations, try_remaining
-from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
+from kernelllm.judge.trials.autotune_configurations import configurations, try_remaining
+from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.gradient_uses import try_gradient_uses
-from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
-from kernelllm.judge.trials.other_attributes import try_attributes
-from kernelllm.judge.trials.other_calls import try_other_calls
-from kernelllm.judge.trials.other_settings import try_other_settings
-from kernelllm.judge.trials.other_uses import try_other_uses
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_results import changes_with_calls
-from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
+from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty, try_sizes_of_one
+from kernelllm.judge.trials.inputs.near_zero_inputs import try_denormal, try_faint_arguments, try_in_proportion
+from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other_sizes
+from kernelllm.judge.trials.inputs.shape_trials import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
+from kernelllm.judge.trials.inputs.unconstrained_inputs import try_unusual_inputs
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_results import changes_with_calls
 from kernelllm.judge.trials.sampled_programs import SeenThere, compare_sampled, told_of_unwritten
 from kernelllm.judge.trials.schedule import TrialSeeds
-from kernelllm.judge.trials.state_dicts import try_state_dict
-from kernelllm.judge.trials.two_models import try_two_models
-from kernelllm.judge.trials.unusual_inputs import try_unusual_inputs
+from kernelllm.judge.trials.state.state_dicts import try_state_dict
+from kernelllm.judge.trials.state.two_models import try_two_models
+from kernelllm.judge.trials.usage.attribute_trials import try_attributes
+from kernelllm.judge.trials.usage.call_trials import try_other_calls
+from kernelllm.judge.trials.usage.gradient_trials import try_gradient_uses
+from kernelllm.judge.trials.usage.setting_trials import try_other_settings
+from kernelllm.judge.trials.usage.usage_trials import try_other_uses
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 

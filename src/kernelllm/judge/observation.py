@@ -40,7 +40,7 @@ class TrialRun:
     trial: Trial
     state: str = "reference"
     """Which parameters: ``reference`` (the reference's), ``own`` (the candidate's, whose names differ), or another state
-    (see :mod:`kernelllm.judge.trials.parameter_states`)."""
+    (see :mod:`kernelllm.judge.trials.state.parameter_states`)."""
     mutated_inputs: tuple[int, ...] = ()
     """Positions of the flattened input tensors that differ after the candidate's run and not after the reference's."""
     mutated_state: tuple[str, ...] = ()

@@ -14,9 +14,9 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
-from kernelllm.judge.trials.failed_runs import failures_logged
-from kernelllm.judge.trials.input_distribution import UNEVEN
-from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
+from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
+from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepared
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes

@@ -29,8 +29,8 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.trials.configurations import Configurations, unseen
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.autotune_configurations import Configurations, unseen
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
 from kernelllm.problems import shrink
 from kernelllm.problems.fake_mode import fake_mode

@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from kernelllm.judge.checks.string_values import Parameter
 from kernelllm.judge.checks.syntax import Source
-from kernelllm.judge.checks.texts import Parameter
 
 INTERNALS = frozenset((
     "__globals__", "__closure__", "__code__", "__builtins__", "__subclasses__", "__mro__", "__bases__", "__base__", "__getattribute__",

@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kernelllm.judge.checks.walked import WalkedSource, walked
+from kernelllm.judge.checks.parsed_source import WalkedSource, walked
 
 _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",

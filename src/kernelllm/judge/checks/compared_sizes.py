@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelllm.judge.checks.walked import walked
+from kernelllm.judge.checks.parsed_source import walked
 
 _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""

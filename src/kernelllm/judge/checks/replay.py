@@ -6,8 +6,8 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.string_values import Element
 from kernelllm.judge.checks.syntax import Source, analyse, starts
-from kernelllm.judge.checks.texts import Element
 from kernelllm.judge.observation import Observation, TrialRun
 
 _LEAST_RUNS = 3

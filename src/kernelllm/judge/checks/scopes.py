@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from kernelllm.judge.checks.texts import Element, Parameter
+from kernelllm.judge.checks.string_values import Element, Parameter
 
 _PASSED_ON = frozenset((
     "os", "sys", "subprocess", "ctypes", "socket", "threading", "gc", "inspect", "builtins", "importlib", "pickle", "traceback", "shutil",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.scopes import Binding, Scope, Scopes, direct
-from kernelllm.judge.checks.texts import Element, Parameter, of_element, texts
+from kernelllm.judge.checks.string_values import Element, Parameter, of_element, texts
 
 _LOAD = ast.Load()
 _NAMING = ast.Name | ast.Attribute | ast.Subscript | ast.Call

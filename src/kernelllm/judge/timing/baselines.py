@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernelllm.judge.device_share import DeviceShare
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.pool.locks import DeviceLock
 
 _LOG = logging.getLogger(__name__)

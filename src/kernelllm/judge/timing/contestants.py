@@ -17,9 +17,9 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, TRIES, EnqueuedBatch, LaunchLead, Lead
-from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.survivable import survives
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.reference_runs.device_asserts import survives
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems.seeds import seed_all
 
 _CHECKED_SHARE = 0.4

@@ -27,9 +27,9 @@ from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod, watch_once_more
 from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.pool import cores
 from kernelllm.problems.nested import mapped
 

@@ -10,15 +10,16 @@ from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.judge_settings import KERNELBENCH
-from kernelllm.judge.trials import input_distribution, tf32_allowance
-from kernelllm.judge.trials.compare import Rules, compare
+from kernelllm.judge.trials.comparison.compare import Rules, compare
+from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns, build
-from kernelllm.judge.trials.other_states import missing_that_matter
-from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.reference_runs import tf32_allowance
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds, schedule
+from kernelllm.judge.trials.state.alternate_states import missing_that_matter
+from kernelllm.judge.trials.state.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial, same
 
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")

@@ -18,10 +18,10 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules
+from kernelllm.judge.trials.comparison.compare import Expected, Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.relations import Budget
 

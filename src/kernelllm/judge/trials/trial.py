@@ -18,18 +18,18 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess, Candid
 from kernelllm.judge.kept_outputs import KEEPS, keeps_all
 from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.coarse_results import told_of_coarseness
-from kernelllm.judge.trials.compare import Comparison
+from kernelllm.judge.trials.comparison.compare import Comparison
+from kernelllm.judge.trials.comparison.low_precision_results import told_of_coarseness
+from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
+from kernelllm.judge.trials.comparison.output_structure import refuse_empty, told_of_names, told_of_nan
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
-from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.output_structure import refuse_empty, told_of_names, told_of_nan
-from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.inputs.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.reference_runs.operators_by_pass import watched_parts
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds
-from kernelllm.judge.trials.watched_parts import watched_parts
+from kernelllm.judge.trials.state.parameter_states import OWN, REFERENCE, STATES
 
 _DIGEST_LIMIT = 2**26
 _SAMPLE = 2**24
