@@ -13,7 +13,7 @@ from kernelllm.backends.base import IllegalAccess
 from kernelllm.core.types import Status
 from kernelllm.judge import Judge
 from kernelllm.judge.trials.schedule import INIT_SEED
-from kernelllm.judge.worker.guard_regions import Fences
+from kernelllm.judge.worker.guard_regions import GuardRegions
 
 X = torch.randn(6, 5)
 
@@ -28,20 +28,20 @@ X = torch.randn(6, 5)
 )  # fmt: skip
 def test_a_byte_behind_a_new_tensor_is_found(make: Callable[[], torch.Tensor]) -> None:
     plain = make()
-    with Fences(guards=True) as fences:
+    with GuardRegions(guards=True) as regions:
         made = make()
     assert (made.shape, made.stride(), made.dtype, made.storage_offset()) == (plain.shape, plain.stride(), plain.dtype, 0)
-    fences.check()
-    with fences:
+    regions.check()
+    with regions:
         made = make()
     ctypes.memset(made.data_ptr() + made.numel() * made.dtype.itemsize, 0, 1)
     with pytest.raises(IllegalAccess, match="0 bytes past"):
-        fences.check()
+        regions.check()
 
 
 @pytest.mark.parametrize("guards", [True, False])
 def test_what_is_filled_is_filled_and_the_rest_is_poison(guards: bool) -> None:
-    with Fences(guards=guards) as fences:
+    with GuardRegions(guards=guards) as regions:
         assert torch.empty(64).isnan().all()
         assert torch.empty(8, 4, dtype=torch.bfloat16).t()[1:].isnan().all()
         assert torch.equal(X.clone(), X)
@@ -53,26 +53,26 @@ def test_what_is_filled_is_filled_and_the_rest_is_poison(guards: bool) -> None:
         assert torch.empty(3, device="meta").is_meta
         assert torch.zeros(3).to_sparse().is_sparse
         assert torch.empty(0).numel() == 0
-    fences.check()
+    regions.check()
     torch.testing.assert_close(total, 3 * X.sum(0))
     assert (view == 0).all()
 
 
 @pytest.mark.parametrize("guards", [True, False])
 def test_what_is_resized_later_can_be(guards: bool) -> None:
-    with Fences(guards=guards) as fences:
+    with GuardRegions(guards=guards) as regions:
         kept = torch.empty(4).fill_(1.0)
         grown = torch.empty(4).fill_(1.0).resize_(6).fill_(2.0)  # into its guard
         out = torch.empty(2)
         torch.add(X, X, out=out.resize_(0))
-    fences.check()
+    regions.check()
     assert torch.equal(grown, torch.full((6,), 2.0))
     assert torch.equal(out, 2 * X)
     assert torch.equal(kept.resize_(1000)[:4], torch.ones(4))
 
 
 def test_a_huge_workspace_is_not_touched() -> None:
-    with Fences(guards=True):
+    with GuardRegions(guards=True):
         assert torch.empty(2**40, dtype=torch.uint8, device="meta").is_meta
         huge = torch.empty(2**28, dtype=torch.uint8)
     assert huge.untyped_storage().nbytes() == 2**28

@@ -1,4 +1,4 @@
-"""What a call of a model does beside its result: to its inputs, to the model's mode, and in whose memory its outputs lie.
+"""Finds what a call of a model does beside its result: to its inputs, to the model's mode, and in whose memory its outputs lie.
 
 The worker looks at the candidate's calls and the judge at the reference's. What both do is no finding.
 """

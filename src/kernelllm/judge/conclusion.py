@@ -1,4 +1,4 @@
-"""From everything that was seen of one candidate to its verdict: observation, checks, status, message, evidence."""
+"""Turns everything that was seen of one candidate into its verdict: observation, checks, status, message, evidence."""
 
 from __future__ import annotations
 

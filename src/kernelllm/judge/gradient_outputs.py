@@ -1,4 +1,4 @@
-"""Gradients judged like outputs: a model's call gives its output, and the gradients of its inputs and parameters beside it.
+"""Makes gradients outputs: a model's call gives its output, and the gradients of its inputs and parameters beside it.
 
 Reference, candidate and baselines are all called this way where a backward is asked for, so that everything that looks at outputs looks
 at gradients as well. The gradients that come in are random, the same on both sides, and not always contiguous.

@@ -1,4 +1,4 @@
-"""What judge and worker saw of one candidate: the material that checks decide on.
+"""Records what judge and worker saw of one candidate: the material that checks decide on.
 
 Fields marked *worker* were reported by the untrusted worker: a check may use them to accuse, never to
 acquit. All others were seen or computed in the judge's own process.

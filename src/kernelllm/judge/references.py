@@ -1,4 +1,4 @@
-"""The references of a problem at all sizes that its candidates are tried at: built once, and lent to one candidate at a time."""
+"""Builds the references of a problem at all sizes of its trials once, and lends them to one candidate at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workers of one judge: warm servers for each kernel language, limits, and spares that wait for a candidate."""
+"""Keeps the workers of one judge: warm servers for each kernel language, limits, and spares that wait for a candidate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What a file can ask of the process that it runs in, and of what stands around it: a kernel needs none of that, and it may tell a judge
-from a user."""
+"""Lists what a file can ask of the process that it runs in, and of what stands around it.
+
+A kernel needs none of that, and it may tell a judge from a user.
+"""
 
 from __future__ import annotations
 

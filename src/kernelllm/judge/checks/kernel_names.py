@@ -1,4 +1,4 @@
-"""Uses in a kernel what only Python knows, so that the interpreter may run something else than what is compiled."""
+"""Flags kernels that use what only Python knows, so that the interpreter may run something else than what is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parsed source whose nodes were listed once: walking a tree takes longer than most of what is asked of it."""
+"""Parses a source and lists its nodes once: walking a tree takes longer than most of what is asked of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from kernelllm.core.text import syntax_tree
 
 
-class WalkedSource:
+class ParsedSource:
     """``nodes``: all of them, in the order of ``ast.walk``; ``functions``: those that are no constructors, each with the nodes in it."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -18,9 +18,9 @@ class WalkedSource:
 
 
 @lru_cache(maxsize=4)
-def walked(source: str) -> WalkedSource | None:
+def parse_source(source: str) -> ParsedSource | None:
     """None for what is no Python."""
     try:
-        return WalkedSource(syntax_tree(source))
+        return ParsedSource(syntax_tree(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -1,4 +1,4 @@
-"""Gives the same output whatever the inputs are, or remembers inputs by their address."""
+"""Flags candidates that give the same output whatever the inputs are, or remember inputs by their address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names a candidate's source binds where, and to what."""
+"""Finds which names a candidate's source binds where, and to what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strings that an expression of a candidate's source may give, as far as the text alone tells."""
+"""Finds the strings that an expression of a candidate's source may give, as far as the text alone tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the names in a candidate's source stand for, as far as the text alone tells.
+"""Finds what the names in a candidate's source stand for, as far as the text alone tells.
 
 Aliases (``import torch as t``, ``cuda = t.cuda``, ``self.f = t.mm``), ``getattr`` and ``importlib`` with strings that
 are constant or built from constants, dictionaries of functions and default arguments are followed; anything else is

@@ -1,4 +1,4 @@
-"""The judge's side of one candidate: a worker, its arenas and its time, with every way to fail turned into a :class:`CandidateFailure`."""
+"""Drives one candidate's worker from the judge's side, and turns every way to fail into a :class:`CandidateFailure`."""
 
 from __future__ import annotations
 

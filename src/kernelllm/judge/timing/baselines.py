@@ -1,4 +1,4 @@
-"""The reference as its own competitor: run as it is, and by torch.compile."""
+"""Times the reference as its own competitor: run as it is, and by torch.compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing on a GPU: the candidate in its worker against baselines in this process, in turns, on the same inputs.
+"""Times the candidate in its worker against baselines in this process on a GPU, in turns, on the same inputs.
 
 The candidate's times come from device events in its own process, so they are cross-checked: the judge's clock over a whole
 batch bounds them from above, outputs of randomly chosen timed runs must be right, and no time may undercut the memory floor.

@@ -1,4 +1,4 @@
-"""Memory that judge and worker both see, and tensors in it.
+"""Allocates memory that judge and worker both see, and puts tensors in it.
 
 Host memory is a sealed ``memfd`` (it cannot be shrunk or grown by the worker); GPU memory is an allocation of the judge
 that the worker opens by CUDA IPC. Every tensor gets a storage of its own over its bytes, with guards of

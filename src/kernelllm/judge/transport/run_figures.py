@@ -1,4 +1,4 @@
-"""What a worker counts in one run of the model."""
+"""Defines what a worker counts in one run of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's own functions on tensors, taken before any candidate code is loaded.
+"""Takes PyTorch's own functions on tensors before any candidate code is loaded.
 
 A candidate's outputs are read with these alone. An attribute, method or mode of the candidate's own is never called, so nothing
 can be computed when an output is handed over.

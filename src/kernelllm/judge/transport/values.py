@@ -1,4 +1,4 @@
-"""Python values as trees of ``[tag, payload]`` that msgpack can carry, tensors apart.
+"""Encodes Python values as trees of ``[tag, payload]`` that msgpack can carry, tensors apart.
 
 =======  ==================================  ========================
 tag      value                               payload
@@ -279,7 +279,7 @@ def describe(value: Any) -> tuple[str, ...]:
     return tuple(one(item) for item in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value]))
 
 
-def spoil(tensors: list[torch.Tensor]) -> None:
+def corrupt(tensors: list[torch.Tensor]) -> None:
     """Write into these as one who got them from a call may do."""
     with torch.no_grad():
         for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Configurations of autotuned kernels that no trial came to, though pruning left them: a GPU may find any of them the fastest."""
+"""Tries configurations of autotuned kernels that no trial came to, though pruning left them: a GPU may find any of them the fastest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def try_remaining(process: CandidateProcess, reference: Reference, seed: int, kn
         runs -= 1
 
 
-def unseen(at_original: Configurations, tried: Configurations) -> tuple[str, str] | None:
+def untried(at_original: Configurations, tried: Configurations) -> tuple[str, str] | None:
     """A kernel and one of its configurations that pruning leaves at the original sizes and at none of those tried."""
     for kernel, names in at_original.items():
         for name in names:

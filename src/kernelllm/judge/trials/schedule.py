@@ -1,4 +1,4 @@
-"""Which trials are made at each size, and their seeds. A new kind of trial is one entry here."""
+"""Says which trials are made at each size, and their seeds; a new kind of trial is one entry here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Operators where there is no GPU: of ``torch.library.custom_op`` the function that is registered for CUDA is the one that runs, and what
-torch has for CUDA alone is computed by what it has for both."""
+"""Runs operators that are CUDA's alone where there is no GPU.
+
+Of ``torch.library.custom_op`` the function that is registered for CUDA is the one that runs, and what torch has for CUDA alone is computed
+by what it has for both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that candidate code sees where there is no GPU: a launch does not take as long as the interpreter needs for it.
+"""Replaces the clock for candidate code where there is no GPU: a launch does not take as long as the interpreter needs for it.
 
 By how long a call takes a candidate could tell the interpreter from a GPU, and be right in the interpreter alone.
 """

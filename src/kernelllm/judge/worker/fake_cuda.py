@@ -1,4 +1,4 @@
-"""A GPU that is not there: on a machine without one, candidates see their CPU tensors as ``cuda:0``.
+"""Stands in for a GPU that is not there: on a machine without one, candidates see their CPU tensors as ``cuda:0``.
 
 ``install`` replaces queries of ``torch.cuda`` by answers of the target's row in the GPU table; the mode
 :class:`CudaOnCpu` maps ``device="cuda"``, ``.cuda()`` and ``.to("cuda")`` to the CPU and lets ``tensor.device`` and

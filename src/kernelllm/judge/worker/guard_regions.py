@@ -1,4 +1,4 @@
-"""Poison in the tensors that a candidate allocates until they are written, and, on a GPU, a fence behind each.
+"""Poisons tensors that a candidate allocates until they are written, and, on a GPU, puts a guard region behind each.
 
 Memory that nobody wrote is often zero by luck. And on a GPU nothing else tells where kernels write past the end of a tensor; on a CPU
 an emulator knows the bounds of all.
@@ -23,22 +23,22 @@ _MOST, _ALL = 2**26, 2**28
 """Bytes: larger tensors stay as they are (a workspace may be far larger than what is ever touched of it), and so do all after so many."""
 
 
-class Fences(OperatorMode):
+class GuardRegions(OperatorMode):
     """While this mode is on, a new tensor that nobody filled is poison, NaN in every floating type. ``guards``: behind each new tensor
     lie :data:`GUARD` bytes of poison more; :meth:`check` tells whether they still do. In all else the tensors are as they would be."""
 
     def __init__(self, *, guards: bool) -> None:
         super().__init__()
         self._guards, self._left = guards, _ALL
-        self._fenced: dict[int, tuple[torch.Tensor, str]] = {}
+        self._guarded: dict[int, tuple[torch.Tensor, str]] = {}
         """By address: the bytes with their guard, kept so that nobody else gets them, and what the tensor is."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         _, name, overload = (str(func) + "..").split(".")[:3]
-        if self._fenced and (name in _RESIZING or "out" in overload):
+        if self._guarded and (name in _RESIZING or "out" in overload):
             for tensor in tensor_leaves(args, kwargs):
                 if tensor.layout is torch.strided:
-                    self._fenced.pop(tensor.untyped_storage().data_ptr(), None)  # it may grow into its guard
+                    self._guarded.pop(tensor.untyped_storage().data_ptr(), None)  # it may grow into its guard
         result = func(*args, **(kwargs or {}))
         if name not in (_EMPTY | _FILLED if self._guards else _EMPTY) or not _plain(result):
             return result
@@ -47,24 +47,24 @@ class Fences(OperatorMode):
             if name in _EMPTY:
                 _bytes(result).fill_(POISON)
             return result
-        fenced = self._copy(result)
+        guarded = self._copy(result)
         if name in _FILLED:
-            fenced.copy_(result)
-        return fenced
+            guarded.copy_(result)
+        return guarded
 
     def _copy(self, like: torch.Tensor) -> torch.Tensor:
         size = _size(like)
         memory = torch.full((size + GUARD,), POISON, dtype=torch.uint8, device=like.device)
         tensor = torch.empty(0, dtype=like.dtype, device=like.device)
         tensor.set_(memory.untyped_storage(), 0, like.shape, like.stride())
-        self._fenced[memory.data_ptr()] = memory, f"{str(like.dtype).removeprefix('torch.')}{list(like.shape)}"
+        self._guarded[memory.data_ptr()] = memory, f"{str(like.dtype).removeprefix('torch.')}{list(like.shape)}"
         return tensor
 
     def check(self) -> None:
         """Raise IllegalAccess where a kernel wrote into a guard; forget all tensors so far."""
-        fenced, self._fenced = list(self._fenced.values()), {}
-        for device in {memory.device for memory, _ in fenced}:
-            there = [(memory, what) for memory, what in fenced if memory.device == device]
+        guarded, self._guarded = list(self._guarded.values()), {}
+        for device in {memory.device for memory, _ in guarded}:
+            there = [(memory, what) for memory, what in guarded if memory.device == device]
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             guards = torch.stack([memory[-GUARD:] for memory, _ in there]) != POISON

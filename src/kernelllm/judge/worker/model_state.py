@@ -1,4 +1,4 @@
-"""Parameters and buffers of a candidate: which there are, and how they are loaded."""
+"""Finds and loads the parameters and buffers of a candidate."""
 
 from __future__ import annotations
 

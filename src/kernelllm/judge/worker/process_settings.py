@@ -1,5 +1,7 @@
-"""What torch, NumPy and Python do for all code of a process: looked at before and after candidate code, which shares it with nobody here,
-and with everybody elsewhere."""
+"""Looks at what torch, NumPy and Python do for all code of a process, before and after candidate code.
+
+Candidate code shares it with nobody here, and with everybody elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker notes while candidate code runs: launches, ATen operators, audit events, replaced functions."""
+"""Notes what happens while candidate code runs: launches, ATen operators, audit events, replaced functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's command says of gradients, autocast, hooks, and how often to call."""
+"""Enters what a run's command says of gradients, autocast, hooks, and how often to call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelllm.judge.worker import fake_cuda
 
 
 @contextlib.contextmanager
-def circumstances(command: p.RunOnce, model: Any, inputs: Any) -> Iterator[None]:
+def run_context(command: p.RunOnce, model: Any, inputs: Any) -> Iterator[None]:
     """A context manager for the call."""
     asking = [t for t in values.flatten(inputs) if t.is_floating_point() and not t.requires_grad] if command.grad else []
     for tensor in asking:

@@ -1,4 +1,4 @@
-"""What the forkserver does before its first fork: imports, and the stand-ins of its mode."""
+"""Does what the forkserver needs before its first fork: imports, and the stand-ins of its mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker: holds one candidate and does what the judge tells it.
+"""Holds one candidate in the worker, and does what the judge tells it.
 
 Everything here may be subverted by the candidate; the judge relies on none of it.
 """
@@ -32,9 +32,9 @@ from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import failures, fake_cuda, model_state
-from kernelllm.judge.worker.guard_regions import Fences
+from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
-from kernelllm.judge.worker.run_context import circumstances, last_call
+from kernelllm.judge.worker.run_context import last_call, run_context
 from kernelllm.problems.seeds import seed_all
 
 _synchronize = torch.cuda.synchronize  # taken before any candidate code runs
@@ -184,7 +184,7 @@ class Session:
             context: contextlib.AbstractContextManager[Any] = fake_run.fake_tensors()
         else:
             context = contextlib.nullcontext()
-        poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
+        poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
         if sum(tensor.nbytes for tensor, _ in trusted_torch.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
@@ -233,7 +233,7 @@ class Session:
 
     def run(self, command: p.RunOnce) -> p.Reply:
         """One call of the model."""
-        values.spoil(self._outputs[1] if command.spoiled else [])
+        values.corrupt(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
@@ -249,16 +249,16 @@ class Session:
             self.called.asked(command.frozen, command.backward, repeats=command.in_order)
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
-        fences = None if command.bare or suppressed else Fences(guards=watched and self.mode is Mode.CUDA)
+        guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
         noise = functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
-                circumstances(command, self.model, inputs),
+                run_context(command, self.model, inputs),
                 self.candidate_code("run", noise=noise),
-                fences or contextlib.nullcontext(),
+                guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
                 # inside: a list that computes while it is read is candidate code as well
@@ -288,8 +288,8 @@ class Session:
             self._flops.update(flops)
             self._kernel_flops.update(of_kernels)
         reply = self._deliver(command.id, self._arenas[command.output.key])
-        if fences is not None:
-            fences.check()
+        if guard_regions is not None:
+            guard_regions.check()
         return reply
 
     def _left(self, traces: CallTraces) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Sums over an output's elements: how far a candidate and eager are from the right values."""
+"""Sums errors over an output's elements: how far a candidate and eager are from the right values."""
 
 from __future__ import annotations
 

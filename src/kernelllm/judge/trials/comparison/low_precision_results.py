@@ -1,4 +1,4 @@
-"""Results in half precision that are right within its tolerance, and much further from float64 than eager's own: products of 8 bits."""
+"""Warns of half-precision results that are within tolerance and far less exact than eager's own, as products of 8 bits are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN = 0.02
 """Where eager is off by more than this, rounding makes much of the output."""
 
 
-def told_of_coarseness(value: Any, expected: Expected) -> list[Finding]:
+def report_low_precision(value: Any, expected: Expected) -> list[Finding]:
     """A warning with both errors."""
     if not expected.has_exact:
         return []

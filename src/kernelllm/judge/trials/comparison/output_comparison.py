@@ -1,4 +1,4 @@
-"""The candidate's output and buffers of one trial against the reference's, with what the rules of a trial allow."""
+"""Compares the candidate's output and buffers of one trial with the reference's, with what the rules of a trial allow."""
 
 from __future__ import annotations
 

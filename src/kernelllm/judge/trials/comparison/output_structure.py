@@ -1,4 +1,4 @@
-"""What is told of an output as a whole, whatever its numbers are: that it is empty, NaN alone, or has lost the names of its parts."""
+"""Reports outputs that are empty, NaN alone, or have lost the names of their parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_empty(problem: Problem, found: ReferenceRun) -> None:
         raise ProblemError(f"The reference's outputs are empty ({shapes}): there is nothing to judge.", where=problem.path or problem.name)
 
 
-def told_of_nan(sizes: str, found: ReferenceRun) -> list[Finding]:
+def report_nan(sizes: str, found: ReferenceRun) -> list[Finding]:
     """Where a reference gives NaN alone: of any candidate that does so too, its trials would say that it is right."""
     floats = [t for t in flatten(found.expected.value) if t.is_floating_point() and t.numel()]
     if not floats or not all(bool(t.isnan().all()) for t in floats):
@@ -32,7 +32,7 @@ def told_of_nan(sizes: str, found: ReferenceRun) -> list[Finding]:
     return [Finding(check="nan", message=text, severity=Severity.WARN)]
 
 
-def told_of_names(mine: Any, reference: Any) -> list[Finding]:
+def report_names(mine: Any, reference: Any) -> list[Finding]:
     """Where the reference gives a named tuple, and the candidate a sequence whose parts have no names.
 
     Raises CandidateFailure where they have the same names in another order: who reads by name gets another part."""

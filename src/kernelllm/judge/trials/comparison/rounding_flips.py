@@ -1,4 +1,4 @@
-"""Parts of an output that another rounding of the reference turns over, such as one head of many whose few numbers are normalised."""
+"""Excuses parts of an output that another rounding of the reference flips, such as one head of many whose few numbers are normalised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PART = 0.5
 """Share of an output that may be turned over, and times its norm that it may be off then."""
 
 
-def in_part(value: Any, expected: Expected) -> bool:
+def partly_off(value: Any, expected: Expected) -> bool:
     """Whether an output is off in a part of it alone, or by little: by less than half of its norm, and finite."""
     if not finite(value) or not same_shapes(value, expected.value):
         return False
@@ -23,7 +23,7 @@ def in_part(value: Any, expected: Expected) -> bool:
     return all(distance(mine, right) <= _PART for mine, right in pairs if mine.is_floating_point())
 
 
-def settled(value: Any, other: Any, expected: Expected, rules: Rules) -> Any:
+def excuse_flips(value: Any, other: Any, expected: Expected, rules: Rules) -> Any:
     """``value`` with the reference's own numbers where ``other``, the reference under another rounding, is off by more than the tolerance,
     and ``value`` by no more than twice what ``other`` is at most."""
     parts = zip(*(nested.tensors(one) for one in (other, expected.value, expected.exact)), strict=True)
@@ -41,7 +41,7 @@ def settled(value: Any, other: Any, expected: Expected, rules: Rules) -> Any:
     return nested.mapped(value, mended)
 
 
-def turned_in_part(settled_value: Any, value: Any) -> bool:
+def few_flips(settled_value: Any, value: Any) -> bool:
     """Whether no more than half of each tensor was settled."""
     pairs = zip(nested.tensors(settled_value), nested.tensors(value), strict=True)
     return all(int((nested.computable(left) != nested.computable(mine)).sum()) <= _PART * mine.numel() for left, mine in pairs)

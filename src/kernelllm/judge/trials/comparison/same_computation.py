@@ -1,4 +1,4 @@
-"""Whether two runs of the reference did the same: the same structure, and nearly the same numbers."""
+"""Tells whether two runs of the reference did the same: the same structure, and nearly the same numbers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rounding_explains(value: Any, exact: Any, others: Sequence[Any]) -> bool:
     return bool(others)
 
 
-def says_something(value: Any, exact: Any) -> bool:
+def is_informative(value: Any, exact: Any) -> bool:
     """Whether a run in less precision is near enough to the right numbers to be a measure of what is right."""
     pairs = zip(nested.tensors(value), nested.tensors(exact), strict=True)
     return all(distance(mine, right) <= NOISE for mine, right in pairs if mine.is_floating_point())
@@ -91,7 +91,7 @@ def in_dtypes_of(value: Any, other: Any) -> Any:
     return mapped(other, lambda t: t.to(next(rest)))
 
 
-def in_double(value: Any) -> Any:
+def to_float64(value: Any) -> Any:
     return mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 

@@ -1,5 +1,7 @@
-"""Sizes of 1 and of 0, each in turn. The sets of sizes of the trials have none, and users have: a batch of one, one row, no row. And sizes
-between numbers that the candidate compares with, where no other was tried."""
+"""Tries sizes of 1 and of 0, each in turn, and sizes between numbers that the candidate compares with.
+
+The sets of sizes of the trials have none, and users have: a batch of one, one row, no row.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ from kernelllm.judge.trials.comparison.output_comparison import well_conditioned
 from kernelllm.judge.trials.comparison.same_computation import same_structure
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.sampled_programs import PreparedRun
-from kernelllm.judge.trials.usage.usage_trials import NAME, OtherUses
+from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings
 from kernelllm.problems.readable_sizes import readable
 
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
 
 
-def try_sizes_of_one(process: CandidateProcess, runs: Sequence[PreparedRun], length: int | None = 1) -> OtherUses:
+def try_unit_sizes(process: CandidateProcess, runs: Sequence[PreparedRun], length: int | None = 1) -> UsageFindings:
     """What the candidate refuses. Raises CandidateFailure where it is silently different, or leaves its tensors' memory."""
-    uses = OtherUses()
+    uses = UsageFindings()
     for prepared in runs:
         what = _where(prepared, length)
         try:
@@ -42,11 +44,11 @@ def try_sizes_of_one(process: CandidateProcess, runs: Sequence[PreparedRun], len
     return uses
 
 
-def try_empty(process: CandidateProcess, runs: Sequence[PreparedRun]) -> OtherUses:
+def try_empty_sizes(process: CandidateProcess, runs: Sequence[PreparedRun]) -> UsageFindings:
     """Tensors without elements: what fails there says so, and is told. Raises CandidateFailure where the candidate is silently different.
 
     Watched, since only so memory that nobody writes is no zero by luck."""
-    uses = OtherUses()
+    uses = UsageFindings()
     for prepared in runs:
         what = _where(prepared, 0)
         try:

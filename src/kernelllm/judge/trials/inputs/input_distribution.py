@@ -1,4 +1,4 @@
-"""How inputs of a trial are drawn: as the problem draws them, or from another distribution that a right kernel must also get right.
+"""Draws the inputs of a trial: as the problem draws them, or from another distribution that a right kernel must also get right.
 
 A new distribution is a name that :func:`kernelllm.problems.inputs.variant` knows; the schedule says when it is tried.
 """
@@ -17,7 +17,7 @@ from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials.inputs import varied_constants
 from kernelllm.judge.trials.inputs.small_constants import smallest_constant
-from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, survives
+from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import nested
 from kernelllm.problems.bounds import HIGHEST, LOWEST, at_bounds
@@ -113,7 +113,7 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
         made = _weights_kept(own, made) if reference.problem.origin == OF_TORCH_COMPILE else made
     if made is None or distribution in OWN_VALUES:
         return made
-    return made if survives(reference, made, whole_numbers=distribution in (TOUCHED, *BOUNDS)) else None
+    return made if no_device_assert(reference, made, whole_numbers=distribution in (TOUCHED, *BOUNDS)) else None
 
 
 def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
@@ -128,7 +128,7 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
     if distribution == EQUAL:
         return _one_for_all(reference, seed)
     if distribution == CONSTANTS:
-        return varied_constants.draw(reference, seed)
+        return varied_constants.draw_constants(reference, seed)
     if distribution in BOUNDS:
         whole_numbers = not any(WHICH_WINS.match(name) for name in reference.ops)
         return at_bounds(reference.inputs(seed), reference.inputs(seed + 1), distribution, seed, whole_numbers=whole_numbers)
@@ -228,14 +228,14 @@ def _faint(reference: Reference, distribution: str, seed: int) -> list[Any] | No
     return None if made is None else _where_free(inputs, made, lambda tensor: tensor * scale)
 
 
-def faint(reference: Reference, seed: int, size: float) -> list[Any] | None:
+def near_zero(reference: Reference, seed: int, size: float) -> list[Any] | None:
     """The problem's own inputs with its floating-point numbers so many times as large, where any others may be; None where none may."""
     inputs = reference.inputs(seed)
     if any(t.is_floating_point() and t.element_size() < 4 for t in flatten(inputs)) or not can_vary(inputs):
         return None
     made = _where_free(inputs, inputs, lambda tensor: tensor * size)
     changed = any(not mine.equal(other) for mine, other in zip(flatten(inputs), flatten(made), strict=True))
-    return made if changed and survives(reference, made, whole_numbers=False) else None
+    return made if changed and no_device_assert(reference, made, whole_numbers=False) else None
 
 
 def _of_statistics(operators: Mapping[str, int]) -> bool:

@@ -1,4 +1,4 @@
-"""The same values in another order in memory, as users have them: parts of larger tensors, and tensors whose dimensions changed places."""
+"""Tries the same values in other layouts, as users have them: parts of larger tensors, and transposed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     yield "", mapped(inputs, _transposed)
     yield "", mapped(inputs, _of_wider_rows)
     if any(tensor.dim() in _IMAGES for tensor in tensors(inputs)):
-        yield _LAST, mapped(inputs, lambda tensor: other_layout(tensor) if tensor.dim() in _IMAGES else tensor)
+        yield _LAST, mapped(inputs, lambda tensor: permuted_layout(tensor) if tensor.dim() in _IMAGES else tensor)
     given = list({id(t): t for t in tensors(inputs)}.values())
     if len(given) == 1 and given[0].dim() == _MATRIX:
         return  # it was transposed
@@ -38,7 +38,9 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield _ELSE, mapped(inputs, partial(_instead, others=changed))
 
 
-def wrong_layout(process: CandidateProcess, inputs: list[Any], seed: int, own: Any, restore: Callable[[], None], of: str = "") -> list[str]:
+def layout_warnings(
+    process: CandidateProcess, inputs: list[Any], seed: int, own: Any, restore: Callable[[], None], of: str = ""
+) -> list[str]:  # fmt: skip
     """A warning where the result is another one than the candidate's ``own`` on the same values. ``restore`` is called after each run."""
     for told, given in layouts(inputs):
         try:
@@ -51,7 +53,7 @@ def wrong_layout(process: CandidateProcess, inputs: list[Any], seed: int, own: A
     return []
 
 
-def other_layout(tensor: torch.Tensor) -> torch.Tensor:
+def permuted_layout(tensor: torch.Tensor) -> torch.Tensor:
     """A matrix transposed in memory, images and weights of convolutions with their channels last."""
     if tensor.dim() < 2 or not tensor.is_contiguous():
         return tensor

@@ -1,4 +1,4 @@
-"""Numbers near zero, for references that tell what becomes of them.
+"""Tries numbers near zero, for references that tell what becomes of them.
 
 Those that call ``expm1`` or ``log1p`` are exact for these: ``exp(x) - 1`` and ``log(1 + x)`` lose the digits of a small x. That is a
 warning: within the tolerance of the problem's own numbers, it is as right.
@@ -18,7 +18,7 @@ from kernelllm.core.types import Finding, Severity, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.input_distribution import faint
+from kernelllm.judge.trials.inputs.input_distribution import near_zero
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import nested
 
@@ -34,10 +34,10 @@ _WRONG, _WELL_KNOWN = 1e-2, 1e-4
 """Relative errors of an output by rms: of one that lost its digits, and up to which eager's own is exact."""
 
 
-def try_faint_arguments(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+def try_near_zero(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
     """A warning where the result of such a reference is lost. Nothing where other inputs cannot be so small."""
     called = next((found[2] for name in reference.ops if (found := _EXACT_NEAR_ZERO.match(name))), "")
-    if not called or reference.draws or reference.heavy or (inputs := faint(reference, seed, _SIZE)) is None:
+    if not called or reference.draws or reference.heavy or (inputs := near_zero(reference, seed, _SIZE)) is None:
         return []
     build(process, reference)
     with reference.buffers_restored():
@@ -57,9 +57,9 @@ def try_faint_arguments(process: CandidateProcess, reference: Reference, seed: i
     return [Finding(check=NAME, message=text, severity=Severity.WARN)]
 
 
-def try_in_proportion(process: CandidateProcess, reference: Reference, seed: int) -> None:
+def try_homogeneity(process: CandidateProcess, reference: Reference, seed: int) -> None:
     """Raises CandidateFailure where the reference's results are in proportion to its inputs, and the candidate's are not."""
-    if reference.draws or reference.heavy or (inputs := faint(reference, seed, _SCALE)) is None:
+    if reference.draws or reference.heavy or (inputs := near_zero(reference, seed, _SCALE)) is None:
         return
     with reference.buffers_restored():
         usual = reference.run(reference.inputs(seed), seed, refinable=False)
@@ -92,7 +92,7 @@ def try_in_proportion(process: CandidateProcess, reference: Reference, seed: int
 def try_denormal(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
     """A warning where the results of such a reference stay in proportion for denormal numbers, and the candidate's are lost. On a GPU
     atomics take such numbers for zero: a limit."""
-    if reference.draws or reference.heavy or (inputs := faint(reference, seed, _DENORMAL)) is None:
+    if reference.draws or reference.heavy or (inputs := near_zero(reference, seed, _DENORMAL)) is None:
         return []
     with reference.buffers_restored():
         usual = reference.run(reference.inputs(seed), seed, refinable=False)

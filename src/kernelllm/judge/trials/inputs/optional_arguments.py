@@ -1,4 +1,4 @@
-"""Other values for the arguments of a constructor or a forward that have defaults, and that a problem leaves there."""
+"""Finds other values for the arguments of a constructor or a forward that have defaults, and that a problem leaves there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST, _LARGEST = 3, 4096
 """Arguments of a signature that are tried; the largest whole number that is changed."""
 
 
-def others(function: Any, given: int, named: Mapping[str, Any], source: str) -> list[tuple[str, Any]]:
+def alternative_values(function: Any, given: int, named: Mapping[str, Any], source: str) -> list[tuple[str, Any]]:
     """Other values of switches, numbers and texts that have defaults in a signature, and are not given: several where a size may not fit,
     and of texts those that the problem's source has."""
     found: list[tuple[str, Any]] = []
@@ -34,7 +34,7 @@ def others(function: Any, given: int, named: Mapping[str, Any], source: str) -> 
     return found
 
 
-def unset(function: Any, given: int) -> list[str]:
+def none_defaults(function: Any, given: int) -> list[str]:
     """Arguments that are None where nobody gives them."""
     return [parameter.name for parameter in _parameters(function)[given:] if parameter.default is None][:_MOST]
 

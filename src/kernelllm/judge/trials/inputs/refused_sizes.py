@@ -1,4 +1,4 @@
-"""Sizes that a candidate says it was not written for: which these are, and whether it refuses them."""
+"""Finds the sizes that a candidate says it was not written for, and tries whether it refuses them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def try_other_sizes(process: CandidateProcess, references: Sequence[Reference], 
             continue
         with reference.buffers_restored():
             right = reference.run(inputs, seed)
-            decided = right.says_something and not reference.draws
+            decided = right.is_informative and not reference.draws
             wrong = decided and not right.compared(value, _RULES).ok and not right.by_rounding(value, _RULES)
         if wrong:
             text = f"Silently different with {other}, though it says that it was not written for that"

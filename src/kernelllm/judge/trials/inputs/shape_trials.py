@@ -1,6 +1,8 @@
-"""Inputs of other shapes that no problem gives and the reference takes: one more dimension in front, as a layer gets them that was tried on
-matrices, a first one of size 1 in one of two inputs, a list with one tensor more, and rows that are one in memory. What a candidate makes
-of them is told."""
+"""Tries inputs of other shapes that no problem gives and the reference takes, and tells what a candidate makes of them.
+
+One more dimension in front, as a layer gets them that was tried on matrices, a first one of size 1 in one of two inputs, a list with one
+tensor more, and rows that are one in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.reference_runs.device_asserts import survives
+from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import is_wrong, result
 from kernelllm.problems import nested
@@ -73,7 +75,7 @@ def try_other_lengths(process: CandidateProcess, reference: Reference, seed: int
     fits = all(a.shape == b.shape for a, b, grown in zip(inputs, more, grows, strict=True) if grown)
     for dim in range(given[0].dim()) if fits else ():
         longer = [torch.cat([a, b], dim) if grown else a for a, b, grown in zip(inputs, more, grows, strict=True)]
-        tried = any(grows) and survives(reference, longer, whole_numbers=True)  # positions may be those of a shorter one
+        tried = any(grows) and no_device_assert(reference, longer, whole_numbers=True)  # positions may be those of a shorter one
         expected = result(reference, reference.model, longer, seed) if tried else None
         if expected is None:
             continue

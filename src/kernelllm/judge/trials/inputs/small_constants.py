@@ -1,4 +1,7 @@
-"""The smallest number that a problem adds to something or compares with it, such as an epsilon. It shows on numbers as small alone."""
+"""Finds the smallest number that a problem adds to something or compares with it, such as an epsilon.
+
+It shows on numbers as small alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Inputs without a constraint that all have which a problem draws. What is wrong there is told: the candidate is right for the problem."""
+"""Tries inputs without a constraint that all have which a problem draws.
+
+What is wrong there is told: the candidate is right for the problem.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.input_distribution import WHICH_WINS, takes_nan
-from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, survives
+from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems.broken_constraints import BELOW_ZERO, HUGE, LARGE, MASKED, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
 from kernelllm.problems.nested import mapped, tensors
@@ -25,7 +28,7 @@ _OF_SCORES = ("softmax", "exp", "max")
 """Parts of the names of operators that give numbers for minus infinity."""
 
 
-def try_unusual_inputs(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+def try_unconstrained_inputs(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
     """Warnings, and as information what the candidate refuses."""
     if reference.draws or reference.heavy:
         return []
@@ -73,5 +76,5 @@ def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]
             continue  # a product of such is known to no digit of what exp makes of it, and may be rounded as its operands
         if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
             continue
-        if survives(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE, SKIPPING, BELOW_ZERO)):
+        if no_device_assert(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE, SKIPPING, BELOW_ZERO)):
             yield kind, made

@@ -1,4 +1,4 @@
-"""Masks, integers and scalars that a problem always passes: which of them the reference reacts to, and a trial's other values for them.
+"""Draws other values for the masks, integers and scalars that a problem always passes, where the reference reacts to them.
 
 A candidate that has the value of such an input written into it, or ignores it, is right on all inputs that the problem draws.
 """
@@ -12,7 +12,7 @@ import torch
 
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.comparison.same_computation import same_structure
-from kernelllm.judge.trials.reference_runs.device_asserts import survives
+from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.problems.constant_inputs import Path, constants, others, replaced, texts
@@ -23,7 +23,7 @@ _TRIES = 3
 _RULES = Rules(scaled=True, precise=False)
 
 
-def draw(reference: Reference, seed: int) -> list[Any] | None:
+def draw_constants(reference: Reference, seed: int) -> list[Any] | None:
     """Inputs as the problem draws them, with other values for its constants. None where it has none that may be changed."""
     if reference.changeable is None:
         reference.changeable = _changeable(reference)
@@ -61,11 +61,11 @@ def _run(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> Refere
 def _in_range(reference: Reference, seed: int, changes: Mapping[Path, Any]) -> bool:
     """Whether no index leaves its dimension."""
     integers = any(isinstance(v, torch.Tensor) and not v.is_floating_point() and v.dtype != torch.bool for v in changes.values())
-    return not integers or survives(reference, replaced(reference.inputs(seed), changes), whole_numbers=True)
+    return not integers or no_device_assert(reference, replaced(reference.inputs(seed), changes), whole_numbers=True)
 
 
 def _usable(run: ReferenceRun) -> bool:
-    return run.says_something
+    return run.is_informative
 
 
 def _reacts(before: ReferenceRun, after: ReferenceRun) -> bool:

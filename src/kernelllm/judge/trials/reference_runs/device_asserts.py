@@ -1,4 +1,4 @@
-"""What ends all work of a process on a GPU: positions outside of their dimension, and probabilities outside of 0 and 1.
+"""Avoids device-side asserts, which end all work of a process on a GPU: indices out of range, probabilities outside of 0 and 1.
 
 Whether the reference can be run on inputs that its problem does not draw, a copy on the CPU tells, which raises a plain error. Where other
 rounding moves what positions are computed from, they are put back.
@@ -32,7 +32,7 @@ _MOST_NUMBERS = 10**8
 """In the parameters of such, which are copied for it."""
 
 
-def survives(
+def no_device_assert(
     reference: Any, inputs: Sequence[Any], *, whole_numbers: bool = False, model: torch.nn.Module | None = None,
     named: Mapping[str, Any] | None = None,
 ) -> bool:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Writes to places of which some are the same: ``scatter``, ``index_copy``, ``index_put``.
+"""Redoes writes to duplicate indices (``scatter``, ``index_copy``, ``index_put``) in another order.
 
 torch does not say which value stays, and on a GPU another one may at every call.
 """
@@ -17,7 +17,7 @@ _MOST = 2**27
 """Elements that are looked at."""
 
 
-def rewritten(run: Callable[[NearestWrites], Any], mine: Any) -> Iterator[Any]:
+def with_nearest_writes(run: Callable[[NearestWrites], Any], mine: Any) -> Iterator[Any]:
     """The output of a reference's ``run`` under another order of its writes, where that decides: the nearest to a candidate's output."""
     order = NearestWrites(mine)
     found = run(order)

@@ -1,4 +1,4 @@
-"""Errors of a problem's own code that end one run of it, and nothing else."""
+"""Logs errors of a problem's own code that end one run of it, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole numbers among a module's buffers as runs under other roundings leave them, which decide codes of a quantised cache."""
+"""Keeps a module's integer buffers as runs under other roundings leave them, which decide codes of a quantised cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST = 2**24
 """Elements of a buffer beyond which no copies are kept."""
 
 
-class OtherBuffers:
+class IntegerBuffers:
     """Copies of such buffers after each of the runs since the last :meth:`clear`."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Inputs that the reference writes into: their values after a call are a result of it, and compared like an output."""
+"""Makes results of the inputs that the reference writes into: their values after a call are compared like an output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from kernelllm.judge.transport import values
 
 
-def comparable(tensors: Sequence[torch.Tensor], mutated: Sequence[int]) -> tuple[int, ...]:
+def comparable_inputs(tensors: Sequence[torch.Tensor], mutated: Sequence[int]) -> tuple[int, ...]:
     """Those of the inputs ``mutated`` that lie in memory of their own. A candidate gets views of one tensor as several: what is written
     into one is in no other."""
     strided = {number for number, tensor in enumerate(tensors) if tensor.layout is torch.strided}
@@ -19,7 +19,7 @@ def comparable(tensors: Sequence[torch.Tensor], mutated: Sequence[int]) -> tuple
     return tuple(number for number in mutated if number in strided and shared.count(memory[number]) == 1)
 
 
-def giving_inputs(call: Callable[..., Any], positions: Sequence[int]) -> Callable[..., list[torch.Tensor]]:
+def returning_inputs(call: Callable[..., Any], positions: Sequence[int]) -> Callable[..., list[torch.Tensor]]:
     """A call that gives its inputs at these positions as they are after it, in the output's place."""
 
     def called(*inputs: Any) -> list[torch.Tensor]:

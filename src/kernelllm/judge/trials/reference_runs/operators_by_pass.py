@@ -1,4 +1,4 @@
-"""The operators of a candidate's forward and of its backward, each beside those of the reference."""
+"""Splits the operators of a candidate into forward and backward, each beside those of the reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.trials.reference_runs.reference import Reference
 
 
-def watched_parts(reference: Reference, where: str, run: CandidateRun) -> list[WatchedOperators]:
+def operators_by_pass(reference: Reference, where: str, run: CandidateRun) -> list[WatchedOperators]:
     """:meth:`Reference.watched_operators` of the forward and of the backward, each by itself."""
     whole = reference.watched_operators("", run.ops, run.flops)
     theirs = dict(reference.forward_ops), {name: float(amount) for name, amount in reference.forward_flops.items()}

@@ -1,4 +1,4 @@
-"""The reference model in the judge's process: built, run, and run again in float64 and with TF32 convolutions."""
+"""Builds and runs the reference model in the judge's process, and again in float64 and with TF32 convolutions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy
 import torch
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.quiet import code_of_others
+from kernelllm.core.quiet import third_party_output
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.call_traces import CallTraces
@@ -23,17 +23,17 @@ from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Expected
-from kernelllm.judge.trials.comparison.same_computation import agrees, finite, in_double, rounding_explains, same_structure, says_something
+from kernelllm.judge.trials.comparison.same_computation import agrees, finite, is_informative, rounding_explains, same_structure, to_float64
 from kernelllm.judge.trials.reference_runs.device_asserts import in_range
-from kernelllm.judge.trials.reference_runs.duplicate_indices import rewritten
+from kernelllm.judge.trials.reference_runs.duplicate_indices import with_nearest_writes
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
-from kernelllm.judge.trials.reference_runs.integer_buffers import OtherBuffers
-from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable, giving_inputs
+from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
+from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.reference_runs.rounding_noise import OtherRounding, Rounding, moved
+from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, add_rounding_noise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
-from kernelllm.judge.trials.reference_runs.tie_breaks import OtherChoices
-from kernelllm.judge.trials.reference_runs.topk_ties import Imposed
+from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
+from kernelllm.judge.trials.reference_runs.topk_ties import ForcedTies
 from kernelllm.problems.float64 import in_float64
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
@@ -84,7 +84,7 @@ class Reference:
         self._output_bytes: int | None = None
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
-        self._other_buffers = OtherBuffers()
+        self._other_buffers = IntegerBuffers()
         self._gives_inputs: tuple[int, ...] = ()  # in copies of this object: whose runs give these inputs, as they are afterwards
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.inputs.varied_constants` has looked."""
@@ -200,9 +200,9 @@ class Reference:
             self._make_refinable(outcome, private, seed, before, affordable)
             given = values.flatten(private)
             once = len(given) == len(tensors)  # a tensor that is passed twice would count as two in the copies
-            if self.gradients is None and private is not inputs and once and (written := comparable(tensors, mutated)):
+            if self.gradients is None and private is not inputs and once and (written := comparable_inputs(tensors, mutated)):
                 other = copy.copy(self)
-                other._gives_inputs, other._other_buffers = written, OtherBuffers()
+                other._gives_inputs, other._other_buffers = written, IntegerBuffers()
                 now = [tensors[i] for i in written]
                 outcome.inputs = ReferenceRun(Expected(now), finite(now), before=before)
                 outcome.inputs_before = {i: given[i] for i in written}
@@ -216,19 +216,19 @@ class Reference:
         outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
         outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
         if any(t.dtype.itemsize == 2 for t in self._floating([private, value])):
-            outcome.more_roundings = lambda: self._under(OtherRounding, value, private, seed, before, numbers=_MORE_OF_HALF)
+            outcome.more_roundings = lambda: self._under(EagerNoise, value, private, seed, before, numbers=_MORE_OF_HALF)
         else:
             outcome.more_roundings = outcome.decided_otherwise
-        outcome.rerounded = lambda: self._under(OtherRounding, value, private, seed, before)
+        outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         other = self._other_choices(value, private, seed, before)
         outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
-        outcome.rewritten = lambda mine: rewritten(other.under, mine)
+        outcome.rewritten = lambda mine: with_nearest_writes(other.under, mine)
         outcome.refinements = self._refinements(value, private, seed, before, affordable)
 
     def called(self, model: torch.nn.Module, between: Callable[[], None] | None = None, owner: torch.nn.Module | None = None) -> Any:
         """How to call a copy of the model: as it is, or with its backward."""
         if self._gives_inputs:
-            return giving_inputs(model, self._gives_inputs)
+            return returning_inputs(model, self._gives_inputs)
         if self.gradients is None:
             return lambda *inputs: mapped(model(*inputs), lambda tensor: tensor)
         made = gradient_outputs.Differentiated(model, self.gradients, owner)
@@ -281,7 +281,7 @@ class Reference:
         expected, half = Expected(value), any(t.dtype.itemsize < 4 for t in self._floating(inputs))
         for conversions in (False, True) if affordable else ():
             with failures_logged("no float64 run"), self.calling(seed, plainly=False), in_float64(conversions=conversions):
-                found = self.called(self._model_copy("float64", before))(*in_double(inputs))
+                found = self.called(self._model_copy("float64", before))(*to_float64(inputs))
                 has_exact = agrees(value, found)
                 if has_exact or expected.exact is None:
                     expected, self._conversions = Expected(value, found, has_exact), conversions
@@ -294,12 +294,12 @@ class Reference:
             if plain and agrees(plain[0], expected.exact):
                 expected, far = Expected(plain[0], expected.exact, has_exact=True, tf32_is_noise=True), False
                 yield expected, False
-        if far and not self.draws and rounding_explains(value, expected.exact, [*self._under(OtherRounding, value, inputs, seed, before)]):
+        if far and not self.draws and rounding_explains(value, expected.exact, [*self._under(EagerNoise, value, inputs, seed, before)]):
             expected = replace(expected, has_exact=True)
             yield expected, False
         for stochastic in (False, True) if self.tf32_convolutions and not expected.tf32_is_noise else ():
             found = [*self._under(Tf32Convolutions, value, inputs, seed, before, stochastic)]
-            if self.device == "cpu" and expected.has_exact and not all(says_something(one, expected.exact) for one in found):
+            if self.device == "cpu" and expected.has_exact and not all(is_informative(one, expected.exact) for one in found):
                 expected = replace(expected, tf32_is_noise=True, equally_right=())
                 yield expected, False
                 break
@@ -307,30 +307,30 @@ class Reference:
                 expected = replace(expected, equally_right=(*expected.equally_right, *found))
                 yield expected, True
         if half and expected.exact is None and not self.draws:  # eager is all there is, and other roundings take it as far as this
-            others = (*self._under(OtherRounding, value, inputs, seed, before),)
-            yield replace(expected, exact=in_double(value), has_exact=bool(others), equally_right=others), False
+            others = (*self._under(EagerNoise, value, inputs, seed, before),)
+            yield replace(expected, exact=to_float64(value), has_exact=bool(others), equally_right=others), False
         if expected.has_exact and not far:
             others = (*self._perturbed(value, inputs, seed, before),)
             choices = self._other_choices(value, inputs, seed, before).choices() if half else []
             if half and not any(choice.saturated for choice in choices):  # which no rounding tells apart
-                others += (*self._under(OtherRounding, value, inputs, seed, before, numbers=_OF_HALF),)
+                others += (*self._under(EagerNoise, value, inputs, seed, before, numbers=_OF_HALF),)
             yield replace(expected, equally_right=(*expected.equally_right, *others)), bool(expected.equally_right)
 
-    def _other_choices(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> OtherChoices:
+    def _other_choices(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> TieBreaks:
         def run(mode: contextlib.AbstractContextManager[Any], double: bool) -> Any:
             found, precision = None, in_float64(conversions=self._conversions) if double else contextlib.nullcontext()
             with failures_logged("no run with other choices"), self.calling(seed), precision, mode:
-                given = in_double(inputs) if double else mapped(inputs, torch.Tensor.clone)
+                given = to_float64(inputs) if double else mapped(inputs, torch.Tensor.clone)
                 found = self.called(self._model_copy("float64" if double else "tf32", before))(*given)
             return found if found is not None and (double or same_structure(value, found)) else None
 
-        return OtherChoices(
+        return TieBreaks(
             lambda mode: run(mode, False), lambda mode: run(mode, True),
-            lambda positions: self._perturbed(value, inputs, seed, before, numbers=range(_MORE.stop), order=lambda: Imposed(positions)),
+            lambda positions: self._perturbed(value, inputs, seed, before, numbers=range(_MORE.stop), order=lambda: ForcedTies(positions)),
         )  # fmt: skip
 
     def _under(
-        self, rounding: type[Tf32Convolutions | ExactConvolutions | OtherRounding], value: Any, inputs: list[Any], seed: int,
+        self, rounding: type[Tf32Convolutions | ExactConvolutions | EagerNoise], value: Any, inputs: list[Any], seed: int,
         before: Mapping[str, torch.Tensor], stochastic: bool = True, numbers: range = _FIRST,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in working precision under another rounding. What it does to a mask (of a ReLU, in its gradient) is chance: several
@@ -357,9 +357,9 @@ class Reference:
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
                 for parameter in model.parameters():
-                    parameter.copy_(moved(parameter, generator, roundings))
-                private = moved(in_double(inputs), generator, roundings)
-                with Rounding(generator, roundings), order():
+                    parameter.copy_(add_rounding_noise(parameter, generator, roundings))
+                private = add_rounding_noise(to_float64(inputs), generator, roundings)
+                with Float64Noise(generator, roundings), order():
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run
@@ -381,7 +381,7 @@ class Reference:
     @contextlib.contextmanager
     def calling(self, seed: int, *, plainly: bool = True) -> Iterator[None]:
         """A context manager for every call of the model. ``plainly``: under no other rounding."""
-        with own_generators(), torch.no_grad(), code_of_others(), contextlib.nullcontext() if plainly else in_range(self.device):
+        with own_generators(), torch.no_grad(), third_party_output(), contextlib.nullcontext() if plainly else in_range(self.device):
             seed_all(seed)
             yield
 

@@ -1,4 +1,4 @@
-"""Results of the reference, or of another model of the problem's, in uses that are no trials; and whether two results are the same."""
+"""Runs the reference, or another model of the problem's, in uses that are no trials, and tells whether two results are the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.compare import SAME_ROUNDING, Expected, Rules, compare
 from kernelllm.judge.trials.comparison.same_computation import MUCH, finite, finite_share, same_shapes
-from kernelllm.judge.trials.reference_runs.device_asserts import survives
+from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import nested
@@ -29,7 +29,7 @@ def result(
     """What ``model`` gives. None where it raises, draws random numbers that the reference does not draw in trials, or gives NaN or hardly
     anything but infinities, where not ``any_numbers`` will do. Buffers stay what they are."""
     own = model is reference.model and not named and not any_numbers
-    if not own and not survives(reference, inputs, whole_numbers=bool(named), model=model, named=named):
+    if not own and not no_device_assert(reference, inputs, whole_numbers=bool(named), model=model, named=named):
         return None
     before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
     value = None

@@ -1,4 +1,4 @@
-"""One run of the reference, and how a candidate's output compares with it: refined as far as it takes to call it right."""
+"""Holds one run of the reference, refined as far as it takes to call a candidate's output right."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from kernelllm.judge.trials.comparison.compare import Comparison, Expected, Rules, compare, few_numbers, few_whole_numbers, tolerance_for
-from kernelllm.judge.trials.comparison.rounding_flips import in_part, settled, turned_in_part
+from kernelllm.judge.trials.comparison.rounding_flips import excuse_flips, few_flips, partly_off
 from kernelllm.judge.trials.comparison.same_computation import MUCH, finite_share, in_dtypes_of, same_shapes
-from kernelllm.judge.trials.reference_runs.topk_ties import Choice, as_chosen, nearest, takes_twice
+from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest, takes_position_twice, with_reference_positions
 from kernelllm.problems import nested
 
 _TWICE = "Of equal numbers that topk or sort choose, the same one is taken twice: each belongs in one place."
@@ -63,7 +63,7 @@ class ReferenceRun:
     """Choices and outputs, where each of some equal values was chosen before all others once, and behind them."""
 
     @property
-    def says_something(self) -> bool:
+    def is_informative(self) -> bool:
         """Whether its output can be compared: it is finite, or a good part of it is."""
         return not self.error and (self.finite or finite_share(self.expected.value) >= MUCH)
 
@@ -106,7 +106,7 @@ class ReferenceRun:
         if not found.ok and self.unstable and rules.exact:
             by_float64 = compare(value, of(self.by_float64()), rules)
             found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
-        if not found.ok and rules.exact and (chosen := as_chosen(value, of(self.expected).value, self.choices)) is not value:
+        if not found.ok and rules.exact and (chosen := with_reference_positions(value, of(self.expected).value, self.choices)) is not value:
             found = compare(chosen, of(self.expected), rules)
         if not found.ok and rules.exact:
             others = (compare(value, of(one), rules) for one in self.rechosen())
@@ -125,9 +125,9 @@ class ReferenceRun:
         if not found.ok and rules.exact and self.expected.has_exact and few_numbers(value, of(self.expected).value):
             expected = replace(self.expected, equally_right=(*self.expected.equally_right, *self.decided_otherwise()))
             found = compare(value, of(expected), replace(rules, far=self.unstable))
-        if not found.ok and rules.exact and not exact and self.expected.has_exact and in_part(value, of(self.expected)):
+        if not found.ok and rules.exact and not exact and self.expected.has_exact and partly_off(value, of(self.expected)):
             found = self._as_refused(value, rules, of, found)
-        if found.ok and exact and takes_twice(value, list(self.rotated()), tolerance_for):
+        if found.ok and exact and takes_position_twice(value, list(self.rotated()), tolerance_for):
             found = Comparison(False, found.max_error, message=_TWICE)
         return found
 
@@ -141,8 +141,8 @@ class ReferenceRun:
             other = of(Expected(whole)).value
             if not compare(other, expected, rules).ok:
                 refused.append(whole)
-                left = settled(left, other, expected, rules)
-                if turned_in_part(left, value) and compare(left, expected, rules).ok:
+                left = excuse_flips(left, other, expected, rules)
+                if few_flips(left, value) and compare(left, expected, rules).ok:
                     return replace(found, ok=True, message="", precision=False, within_eager_error=True)
         if refused:
             beside = replace(self.expected, equally_right=(*self.expected.equally_right, *refused))

@@ -1,4 +1,4 @@
-"""What rounding may do to a result: a float64 run in which inputs, parameters and all that is computed from them move by a few last bits.
+"""Adds rounding noise to a run: inputs, parameters and all that is computed from them move by a few last bits.
 
 Moved inputs alone do not show all of it. Of two numbers, a group norm makes -1 and 1 whatever they are; in float32 the rounding of their
 mean, far larger than their difference, moves both.
@@ -30,7 +30,7 @@ _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
 
-class Rounding(OperatorMode):
+class Float64Noise(OperatorMode):
     """Moves what operators compute in float64 at random. ``roundings``: units of float32's rounding that inputs and parameters move by."""
 
     def __init__(self, generator: torch.Generator, roundings: float) -> None:
@@ -67,7 +67,7 @@ class Rounding(OperatorMode):
         return change if factor is None else change * factor
 
 
-class OtherRounding(OperatorMode):
+class EagerNoise(OperatorMode):
     """Moves what operators compute in working precision at random, by up to a unit of its rounding: eager, had it rounded otherwise."""
 
     def __init__(self, generator: torch.Generator | None) -> None:
@@ -87,7 +87,7 @@ class OtherRounding(OperatorMode):
         return (leaf * (1 + torch.finfo(leaf.dtype).eps * (2 * noise - 1))).to(leaf.dtype)
 
 
-def moved(value: Any, generator: torch.Generator, roundings: float) -> Any:
+def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:
     """The value with all floating-point tensors moved by up to so many units of float32's rounding."""
 
     def tensor(t: torch.Tensor) -> torch.Tensor:

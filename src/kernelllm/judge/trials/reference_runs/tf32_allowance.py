@@ -1,4 +1,4 @@
-"""TF32 where torch allows it, and nowhere else.
+"""Allows TF32 where torch does, and nowhere else.
 
 PyTorch lets fp32 convolutions compute in TF32 by default, and matrix products not. A candidate is right within the error that
 TF32 convolutions alone would cause, and behind that error TF32 products can hide. Where a candidate needed the excuse for a model
@@ -68,7 +68,7 @@ class Tf32Convolutions(OperatorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operands = _OPERANDS.get(func, 0)
         if operands and args[0].dtype is torch.float32:
-            shorten = self._at_random if self._generator else cut_to_tf32 if args[0].is_cuda else to_tf32
+            shorten = self._at_random if self._generator else truncate_to_tf32 if args[0].is_cuda else to_tf32
             args = (*map(shorten, args[:operands]), *args[operands:])
         return func(*args, **(kwargs or {}))
 
@@ -84,6 +84,6 @@ def to_tf32(tensor: torch.Tensor) -> torch.Tensor:
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
 
-def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+def truncate_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
     """float32 with all but 10 mantissa bits cut off."""
     return (tensor.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)

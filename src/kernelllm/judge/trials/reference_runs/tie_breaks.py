@@ -1,4 +1,4 @@
-"""What a reference gives where it chooses otherwise among equal values: as right as what it gave."""
+"""Runs a reference with other tie breaks: what it gives where it chooses otherwise among equal values is as right."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 
 from kernelllm.judge.trials.comparison.compare import Expected
 from kernelllm.judge.trials.comparison.same_computation import agrees
-from kernelllm.judge.trials.reference_runs.topk_ties import Choice, ChoicesOfARun, Imposed, Ordered
+from kernelllm.judge.trials.reference_runs.topk_ties import Choice, ForcedTies, OrderedTies, RecordedChoices
 
 _ORDERS = 64
 """Of so many numbers, each may be the first of equal ones."""
 
 
 @dataclass(frozen=True)
-class OtherChoices:
+class TieBreaks:
     """One run of a reference, to be repeated. Each callable gives None, or nothing, where that failed."""
 
     under: Callable[[AbstractContextManager[Any]], Any]
@@ -30,7 +30,7 @@ class OtherChoices:
 
     def choices(self) -> list[Choice]:
         """What it chose."""
-        run = ChoicesOfARun()
+        run = RecordedChoices()
         self.under(run)
         return run.found
 
@@ -39,18 +39,18 @@ class OtherChoices:
         if not any(choice.ambiguous for choice in self.choices()):
             return
         for highest in (False, True):
-            order = Ordered(highest=highest)
+            order = OrderedTies(highest=highest)
             value, positions = self.under(order), [c.positions for c in order.found]
             if value is None:
                 continue
-            exact = self.in_double_under(Imposed(positions))
+            exact = self.in_double_under(ForcedTies(positions))
             has_exact = exact is not None and agrees(value, exact)
             yield Expected(value, exact, has_exact)
             if has_exact:  # beside the order, rounding may decide something
                 yield Expected(value, exact, has_exact, tuple(self.perturbed(positions)))
         for highest in (False, True):
-            self.in_double_under(order := Ordered(highest=highest))
-            value = self.under(Imposed([c.positions for c in order.found]))
+            self.in_double_under(order := OrderedTies(highest=highest))
+            value = self.under(ForcedTies([c.positions for c in order.found]))
             if value is not None:
                 yield Expected(value)
 
@@ -58,10 +58,10 @@ class OtherChoices:
         """Choices and outputs under orders of equal values, each of them once before and once behind all others, if few."""
         lengths = [c.numbers.shape[c.dim] for c in self.choices() if c.ambiguous]
         firsts = range(max(lengths) if lengths and max(lengths) <= _ORDERS else 0)
-        for order in (Ordered(highest=highest, first=first) for highest in (False, True) for first in firsts):
+        for order in (OrderedTies(highest=highest, first=first) for highest in (False, True) for first in firsts):
             value = self.under(order)
             if value is not None:
                 yield order.found, value
 
 
-__all__ = ["OtherChoices"]
+__all__ = ["TieBreaks"]

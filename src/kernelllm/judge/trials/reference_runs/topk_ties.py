@@ -1,4 +1,4 @@
-"""Positions that ``topk``, ``sort``, ``kthvalue`` and ``median`` choose.
+"""Records and changes the positions that ``topk``, ``sort``, ``kthvalue`` and ``median`` choose among equal values.
 
 Among equal values torch promises no order, so that others are as right.
 """
@@ -53,7 +53,7 @@ class Choice:
         return once and torch.equal(self.numbers.gather(self.dim, other), self.numbers.gather(self.dim, self.positions))
 
 
-class ChoicesOfARun(OperatorMode):
+class RecordedChoices(OperatorMode):
     """Notes what these operators chose; a sort that is asked to be stable has one answer."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class ChoicesOfARun(OperatorMode):
         return result
 
 
-class Ordered(OperatorMode):
+class OrderedTies(OperatorMode):
     """Among equal values ``topk`` and ``sort`` take the lower position first, as a stable sort does, or the higher one.
 
     ``first``: the position that counts as the lowest, those before it come after all others. ``found``: what is taken."""
@@ -94,7 +94,7 @@ class Ordered(OperatorMode):
         return numbers.gather(dim, positions), positions
 
 
-class Imposed(OperatorMode):
+class ForcedTies(OperatorMode):
     """``topk`` and ``sort`` take these positions, call by call, wherever they hold the same numbers as those that they would take."""
 
     def __init__(self, positions: list[torch.Tensor]) -> None:
@@ -137,7 +137,7 @@ def nearest(value: Any, others: list[Any]) -> Any:
     return mapped(value, of)
 
 
-def takes_twice(value: Any, orders: list[tuple[list[Choice], Any]], tolerance: Callable[[torch.dtype], float]) -> bool:
+def takes_position_twice(value: Any, orders: list[tuple[list[Choice], Any]], tolerance: Callable[[torch.dtype], float]) -> bool:
     """Whether an output has one of several equal numbers in two places.
 
     ``orders``: what the reference chooses, and gives, under different orders of equal numbers. Outputs with an element for each choice, or
@@ -171,7 +171,7 @@ def _repeats(mine: torch.Tensor, theirs: torch.Tensor, positions: torch.Tensor, 
     return bool((taken.sort(dim).values.diff(dim=dim) == 0).any())
 
 
-def as_chosen(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:
+def with_reference_positions(value: Any, expected: Any, choices: Callable[[], list[Choice]]) -> Any:
     """A candidate's output with the reference's positions where its own are as right; itself where there are none."""
     mine, theirs = list(tensors(value)), list(tensors(expected))
     if [(t.shape, t.dtype) for t in mine] != [(t.shape, t.dtype) for t in theirs] or torch.int64 not in {t.dtype for t in theirs}:

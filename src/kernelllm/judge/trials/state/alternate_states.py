@@ -1,4 +1,4 @@
-"""Other values for the parameters and buffers of a reference, and whether it depends on those that a candidate lacks."""
+"""Draws other values for a reference's parameters and buffers, and tells whether it depends on those that a candidate lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMED = 16
 """Up to so many missing names, each is tried by itself."""
 
 
-def other_state(reference: Reference, seed: int) -> State:
+def alternate_state(reference: Reference, seed: int) -> State:
     """A second, different state, built under another seed. Parameters that no seed changes get a little noise, buffers that are
     state other valid values. Names that share a tensor get the same value."""
     other = reference.built(seed)
@@ -46,12 +46,12 @@ def other_state(reference: Reference, seed: int) -> State:
     return state
 
 
-def missing_that_matter(reference: Reference, missing: Collection[str], seed: int) -> tuple[str, ...]:
+def missing_but_used(reference: Reference, missing: Collection[str], seed: int) -> tuple[str, ...]:
     """Among the names that a candidate lacks, those on whose values the reference's output depends."""
     if not missing:
         return ()
     saved = {n: t.clone() for n, t in reference.state().items()}
-    other = other_state(reference, seed)
+    other = alternate_state(reference, seed)
     varied = [n for n in missing if n in other and not torch.equal(other[n], saved[n])]  # what a forward leaves behind is no state
 
     def output(kept: Collection[str]) -> Any:
@@ -59,7 +59,7 @@ def missing_that_matter(reference: Reference, missing: Collection[str], seed: in
         reference.load(saved)
         reference.load({n: t for n, t in other.items() if n not in kept})
         run = reference.run(reference.inputs(seed), seed, refinable=False)
-        return run.expected.value if run.says_something else None
+        return run.expected.value if run.is_informative else None
 
     def matter(names: Collection[str]) -> bool:
         held = output(names)

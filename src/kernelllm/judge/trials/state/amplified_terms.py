@@ -1,12 +1,14 @@
-"""Parameters on which the reference's output hardly depends, and values of them so large that it does: of ``x + 1e-6 * layer(x)``, the
-layer may be left out where its parameters have their usual size."""
+"""Finds parameters on which the reference's output hardly depends, and values of them so large that it does.
+
+Of ``x + 1e-6 * layer(x)``, the layer may be left out where its parameters have their usual size.
+"""
 
 from __future__ import annotations
 
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.state.alternate_states import State, other_state
+from kernelllm.judge.trials.state.alternate_states import State, alternate_state
 
 _FACTORS = (1e3, 1e6)
 _MOST = 16
@@ -35,7 +37,7 @@ def _found(reference: Reference, saved: State) -> State:
     usual = _run(reference, saved)
     if not groups or not _well_known(usual):
         return made
-    others = other_state(reference, reference.seed + 1)
+    others = alternate_state(reference, reference.seed + 1)
     for names in [*groups.values()][:_MOST]:
         other = others[names[0]]
         turned = _run(reference, saved | made | dict.fromkeys(names, -other))

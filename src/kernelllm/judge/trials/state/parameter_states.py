@@ -1,4 +1,4 @@
-"""Which parameters and buffers both models have in a trial. A new state is one entry of :data:`STATES`."""
+"""Sets which parameters and buffers both models have in a trial; a new state is one entry of :data:`STATES`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.reference_runs import tf32_allowance
 from kernelllm.judge.trials.reference_runs.reference import Reference
-from kernelllm.judge.trials.state.alternate_states import State, other_state
+from kernelllm.judge.trials.state.alternate_states import State, alternate_state
 from kernelllm.judge.trials.state.amplified_terms import amplified
 from kernelllm.problems.inputs import turned
 from kernelllm.problems.nested import computable
@@ -51,13 +51,13 @@ class ParameterState:
 
 
 def _random(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
-    return other_state(reference, seed)
+    return alternate_state(reference, seed)
 
 
 def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
     """Random parameters at a hundredth of their size. Functions that are flat far from zero (a GELU) show there what they are given."""
     buffers = reference.buffers()
-    other = other_state(reference, seed)
+    other = alternate_state(reference, seed)
     return {n: t if n in buffers or not t.is_floating_point() else (computable(t) * 0.01).to(t.dtype) for n, t in other.items()}
 
 

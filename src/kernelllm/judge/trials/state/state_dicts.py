@@ -1,4 +1,4 @@
-"""The reference's ``state_dict`` loaded as users load it, strictly and by the model's own method; and tensors that have several names."""
+"""Loads the reference's ``state_dict`` as users do, strictly and by the model's own method, also where a tensor has several names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.memory_layouts import other_layout
+from kernelllm.judge.trials.inputs.memory_layouts import permuted_layout
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import is_wrong
 from kernelllm.judge.trials.schedule import INIT_SEED
-from kernelllm.judge.trials.state.alternate_states import State, other_state
+from kernelllm.judge.trials.state.alternate_states import State, alternate_state
 
 NAME = "state_dict"
 _STAYS = "It goes on with the parameters that it had where load_state_dict(assign=True), or a user, puts others in their place."
@@ -40,7 +40,7 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
         return []
     process.load(saved, reference.training)
     warnings = list(_shared_otherwise(reference.model, built))
-    other = {name: tensor for name, tensor in other_state(reference, seed).items() if name in kept}
+    other = {name: tensor for name, tensor in alternate_state(reference, seed).items() if name in kept}
     inputs, written = reference.inputs(seed), {**saved, **other}
     process.load(written, reference.training)
     own = process.run(inputs, seed).value
@@ -79,7 +79,7 @@ def _assigned(
     process.load(before, reference.training)
     process.run(inputs, seed)
     process.load({name: tensor for name, tensor in before.items() if name not in other}, reference.training)  # runs change buffers
-    laid = {name: other_layout(tensor) for name, tensor in other.items()}
+    laid = {name: permuted_layout(tensor) for name, tensor in other.items()}
     try:
         process.load(laid, reference.training, by="assign")
         wrong, text = is_wrong(process.run(inputs, seed).value, own), _STAYS

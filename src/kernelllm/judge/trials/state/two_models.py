@@ -1,4 +1,4 @@
-"""Two models with different parameters, as a user has several layers of one kind: what one keeps must not reach the other."""
+"""Tries two models with different parameters, as a user has several layers of one kind: what one keeps must not reach the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
-from kernelllm.judge.trials.state.alternate_states import State, other_state
+from kernelllm.judge.trials.state.alternate_states import State, alternate_state
 from kernelllm.judge.trials.usage.usage_trials import NAME
 from kernelllm.problems.nested import computable
 
@@ -25,7 +25,7 @@ def try_two_models(process: CandidateProcess, reference: Reference, seed: int) -
     """Both get as many writes to their parameters, and are called in turn: a second one that is built, and one that is copied. Raises
     CandidateFailure where one is wrong. What cannot be copied is told."""
     saved = {name: tensor.clone() for name, tensor in reference.state().items()}
-    other = other_state(reference, seed)
+    other = alternate_state(reference, seed)
     same = all(torch.equal(computable(other[name]), computable(tensor)) for name, tensor in saved.items())
     if same or reference.draws or reference.heavy or build(process, reference):
         return []

@@ -1,5 +1,7 @@
-"""Attributes that a user changes after construction (``model.slope = 0.2``), and numbers among the constructor's own arguments: where the
-reference's result follows them, the candidate's should."""
+"""Tries attributes that users change after construction (``model.slope = 0.2``), and other numbers for the constructor.
+
+Where the reference's result follows them, the candidate's should.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import trusted_torch
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.reference_runs.device_asserts import survives
+from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
@@ -206,7 +208,7 @@ def _result_when_built(reference: Reference, instead: dict[int | str, Any], inpu
     model.load_state_dict(own)
     model.train(reference.training)
     whole = any(type(value) is int for value in instead.values())  # a position, say
-    if whole and not survives(reference, inputs, whole_numbers=True, model=model):
+    if whole and not no_device_assert(reference, inputs, whole_numbers=True, model=model):
         return None
     return result(reference, model, inputs, seed)
 

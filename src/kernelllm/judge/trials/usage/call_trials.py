@@ -1,5 +1,7 @@
-"""Calls that users make and problems do not: one model at two sizes, with hooks, arguments by their names or left out, results that are
-written into before the next call. A clear error is fine."""
+"""Tries calls that users make and problems do not: at two sizes, with hooks, arguments by name or left out, results written into.
+
+A clear error is fine.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Severity, Status
-from kernelllm.judge.hooks import hooked, turned
+from kernelllm.judge.hooks import hooked, negated
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
@@ -28,7 +30,7 @@ _MOST = 2**22
 """Elements of the inputs of a second size."""
 
 
-def try_other_calls(process: CandidateProcess, references: Sequence[Reference], seed: int, *, keeps: bool) -> list[Finding]:
+def try_calls(process: CandidateProcess, references: Sequence[Reference], seed: int, *, keeps: bool) -> list[Finding]:
     """Warnings and limits. ``keeps``: its source may keep something from one call to the next.
 
     Raises CandidateFailure where a model goes on with what it kept of inputs of another size, or of lower numbers.
@@ -91,7 +93,7 @@ def _with_hooks(process: CandidateProcess, reference: Reference, inputs: list[An
         value = process.run(inputs, seed, hooked=True).value
     except CandidateFailure:  # whoever calls it would see that
         return []
-    none, after, before = (not is_wrong(*pair) for pair in ((value, usual), (value, turned(usual)), (turned(value), expected)))
+    none, after, before = (not is_wrong(*pair) for pair in ((value, usual), (value, negated(usual)), (negated(value), expected)))
     if is_wrong(value, expected) and (none or after or before):  # anything else comes of other inputs, and not of hooks
         which = "pre-hooks" if after else "hooks" if before else "hooks and pre-hooks"
         return [f"Forward {which} of the model do not act, as they do with the reference: leave nn.Module's own __call__ in its place."]
@@ -185,6 +187,6 @@ def _gives_new_results(reference: Reference, inputs: list[Any], seed: int) -> bo
                 given = mapped(inputs, torch.Tensor.clone)
                 made = model(*given)
                 found.append(mapped(made, torch.Tensor.clone))
-                values.spoil(values.flatten(made))
+                values.corrupt(values.flatten(made))
         return not is_wrong(found[1], found[0])
     return False

@@ -1,5 +1,7 @@
-"""The same call in circumstances that users have and problems do not: in inference and evaluation mode, on the same tensors twice, many
-times in a row. Nothing of that may change a result that does not change with the reference."""
+"""Tries the same call in other contexts: in inference and evaluation mode, on the same tensors twice, many times in a row.
+
+Nothing of that may change a result that does not change with the reference.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _MODES = {True: "training", False: "evaluation"}
 NAME = "silently_different"
 
 
-def try_circumstances(
+def try_contexts(
     process: CandidateProcess, reference: Reference, seed: int, *, other_mode: bool, often: bool
 ) -> list[str]:
     """``other_mode``: the reference gives the same in its other mode, so that the candidate must too; ``often``: call it many times.

@@ -1,4 +1,4 @@
-"""A candidate whose gradients are judged, used otherwise than in trials: gradients of a part, none, of several calls at a time."""
+"""Tries other uses of gradients where they are judged: gradients of a part, none, of several calls at a time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.comparison.same_computation import finite
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.memory_layouts import wrong_layout
+from kernelllm.judge.trials.inputs.memory_layouts import layout_warnings
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import is_wrong
-from kernelllm.judge.trials.usage.usage_trials import NAME, OtherUses, decide, restore
+from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings, decide, restore
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
@@ -38,9 +38,9 @@ _MOST = 3
 """Tensors that have their gradients asked for each by itself."""
 
 
-def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int) -> OtherUses:
+def try_gradients(process: CandidateProcess, reference: Reference, seed: int) -> UsageFindings:
     """Raises CandidateFailure where the candidate is silently different."""
-    uses, inputs = OtherUses(), reference.inputs(seed)
+    uses, inputs = UsageFindings(), reference.inputs(seed)
     missing = build(process, reference)
     state = {name: tensor for name, tensor in reference.state().items() if name not in missing}
     process.load(state, reference.training)
@@ -53,7 +53,7 @@ def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int
     restore(process, reference, state)
     _try_twice(uses, process, reference, state, inputs, seed, whole)
     restore(process, reference, state)
-    uses.warnings += wrong_layout(process, inputs, seed, whole, partial(restore, process, reference, state), " or a gradient")
+    uses.warnings += layout_warnings(process, inputs, seed, whole, partial(restore, process, reference, state), " or a gradient")
     _try_second(uses, process, reference, inputs, seed)
     restore(process, reference, state)
     _try_expanded(uses, process, reference, inputs, seed)
@@ -70,7 +70,7 @@ def try_gradient_uses(process: CandidateProcess, reference: Reference, seed: int
     return uses
 
 
-def _try_disabled(uses: OtherUses, process: CandidateProcess, inputs: list[Any], seed: int, whole: Any) -> None:
+def _try_disabled(uses: UsageFindings, process: CandidateProcess, inputs: list[Any], seed: int, whole: Any) -> None:
     """Below ``torch.no_grad()``, as a trained model is called."""
     what = "where gradients are disabled"
 
@@ -85,7 +85,7 @@ def _try_disabled(uses: OtherUses, process: CandidateProcess, inputs: list[Any],
 
 
 def _try_frozen(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
     whole: Any,
 ) -> None:  # fmt: skip
     """Gradients of a part of inputs and parameters, as where weights are frozen. Raises CandidateFailure where they are others than with
@@ -109,7 +109,7 @@ def _try_frozen(
 
 
 def _try_in_turn(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], seed: int
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], seed: int
 ) -> None:
     """Two forwards, then their backwards: what the second forward keeps must not be what the first one's backward reads."""
     first, second = reference.inputs(seed), reference.inputs(seed + 1)
@@ -125,7 +125,7 @@ def _try_in_turn(
 
 
 def _try_twice(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
     whole: Any,
 ) -> None:  # fmt: skip
     """Tell where a second backward on the same graph gives other gradients than the first."""
@@ -142,7 +142,7 @@ def _try_twice(
         uses.warnings.append(f"Gradients are other ones {what}: the backward overwrites what it needs, and nothing is said.")
 
 
-def _try_second(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+def _try_second(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
     """Tell where gradients of gradients are others than the reference's, without a word."""
     expected = _of_reference(reference, inputs, seed, SECOND)
     if expected is None or not finite(expected):
@@ -156,7 +156,7 @@ def _try_second(uses: OtherUses, process: CandidateProcess, reference: Reference
         uses.warnings.append(f"{text} Mark it as torch.autograd.function.once_differentiable.")
 
 
-def _try_expanded(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+def _try_expanded(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
     """Tell where gradients are wrong of a loss that is a sum, whose incoming gradients are one number in memory."""
     expected = _of_reference(reference, inputs, seed, EXPANDED)
     if expected is None or not finite(expected):
@@ -171,7 +171,7 @@ def _try_expanded(uses: OtherUses, process: CandidateProcess, reference: Referen
 
 
 def _try_alone(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, number: int
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, number: int
 ) -> None:
     """A loss of one of several outputs. Raises CandidateFailure where its gradients are wrong."""
     expected = _of_reference(reference, inputs, seed, f"{ALONE}{number}")
@@ -195,7 +195,7 @@ def _lost(mine: Any, theirs: Any) -> bool:
 
 
 def _try_changed(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, whole: Any, order: str, what: str
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, whole: Any, order: str, what: str
 ) -> None:
     """Tell where something changes in place between forward and backward, and gradients are others without a word."""
     saved = {name: tensor.clone() for name, tensor in reference.state().items()}

@@ -1,4 +1,4 @@
-"""The same call where the program around it has set something else, or passes tensors of another kind. No result may depend on that."""
+"""Tries the same call under other settings of the program around it, and with other kinds of tensors; no result may depend on that."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MADE = re.compile(r"aten\.(zeros|ones|full|arange|empty|eye|linspace|logspace|r
 """Operators that may make tensors of the default dtype."""
 
 
-def try_other_settings(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+def try_settings(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
     """Warnings, and as information that results get another type. What fails says so."""
     if reference.draws or reference.heavy:
         return []

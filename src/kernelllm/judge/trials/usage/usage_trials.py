@@ -1,5 +1,6 @@
-"""A candidate used a little differently than the problem does: in the other mode, with other constructor and keyword arguments, on
-inputs that are not contiguous. A clear refusal is fine, and is told as a limit; another result without a word is not.
+"""Tries other uses of a candidate: the other mode, other constructor and keyword arguments, inputs that are not contiguous.
+
+A clear refusal is fine, and is told as a limit; another result without a word is not.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.same_computation import finite, same_structure
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.input_distribution import NAN, provides_for_nan, takes_nan
-from kernelllm.judge.trials.inputs.memory_layouts import wrong_layout
-from kernelllm.judge.trials.inputs.optional_arguments import others, tensors_like, unset
-from kernelllm.judge.trials.reference_runs.device_asserts import survives
+from kernelllm.judge.trials.inputs.memory_layouts import layout_warnings
+from kernelllm.judge.trials.inputs.optional_arguments import alternative_values, none_defaults, tensors_like
+from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.schedule import INIT_SEED
-from kernelllm.judge.trials.usage.context_trials import try_circumstances
+from kernelllm.judge.trials.usage.context_trials import try_contexts
 from kernelllm.problems import nested
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
@@ -43,7 +44,7 @@ _Run = Callable[[], Any]
 
 
 @dataclass
-class OtherUses:
+class UsageFindings:
     """What was found. ``limits``: what the candidate refuses, and how; ``ignored``: what it takes no notice of."""
 
     limits: list[str] = field(default_factory=list)
@@ -63,15 +64,15 @@ class OtherUses:
         return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in told]
 
 
-def try_other_uses(
+def try_usages(
     process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool, dtypes: Sequence[str] = (),
     often: bool = False,
-) -> OtherUses:  # fmt: skip
+) -> UsageFindings:  # fmt: skip
     """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state.
 
     ``dtypes``: those that it says it serves; ``often``: it seems to count its calls.
     """
-    uses = OtherUses()
+    uses = UsageFindings()
     inputs = reference.inputs(seed)
     usual = result(reference, reference.model, inputs, seed)
     if usual is None:
@@ -84,7 +85,7 @@ def try_other_uses(
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
         decide(uses, what, expected, run)
         restore(process, reference, state)  # a run in training mode updates buffers
-    for name in unset(reference.model.forward, len(inputs)) if comparable else ():
+    for name in none_defaults(reference.model.forward, len(inputs)) if comparable else ():
         _try_optional(uses, process, reference, inputs, seed, name, (usual, own))
         restore(process, reference, state)
     for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
@@ -99,9 +100,9 @@ def try_other_uses(
     decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     with _other_mode(reference.model):
         same = not differs(result(reference, reference.model, inputs, seed), usual)
-    uses.limits += try_circumstances(process, reference, seed, other_mode=same, often=often)
+    uses.limits += try_contexts(process, reference, seed, other_mode=same, often=often)
     restore(process, reference, state)
-    uses.warnings += wrong_layout(process, inputs, seed, own, partial(restore, process, reference, state))
+    uses.warnings += layout_warnings(process, inputs, seed, own, partial(restore, process, reference, state))
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     if not dtypes:
@@ -117,7 +118,7 @@ def restore(process: CandidateProcess, reference: Reference, state: Mapping[str,
     process.load(state, reference.training, dtype=dtype)
 
 
-def decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
+def decide(uses: UsageFindings, what: str, expected: Any, run: _Run) -> None:
     """Raises CandidateFailure where a run gives something else than is expected; what fails otherwise is noted."""
     try:
         value = run()
@@ -129,7 +130,7 @@ def decide(uses: OtherUses, what: str, expected: Any, run: _Run) -> None:
         raise CandidateFailure(Status.INCORRECT, text, check=NAME)
 
 
-def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, own: Any) -> None:
+def _try_random_mode(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, own: Any) -> None:
     """Tell where the reference draws random numbers in the other mode, as dropout does in training, and the candidate's result stays."""
     drawn = False
     with failures_logged("no run in the other mode"), reference.buffers_restored(), reference.calling(seed), _other_mode(reference.model):
@@ -149,7 +150,7 @@ def _try_random_mode(uses: OtherUses, process: CandidateProcess, reference: Refe
         uses.warnings.append(f"In {mode} mode the reference draws random numbers; the result stays as it was, and nothing is said.")
 
 
-def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
+def _try_autocast(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
     """Where results have another type below ``torch.autocast``, the candidate's should, or it should refuse."""
     with torch.autocast(torch.device(reference.device).type, torch.bfloat16):
         expected = result(reference, reference.model, inputs, seed) if not reference.heavy else None
@@ -164,7 +165,7 @@ def _try_autocast(uses: OtherUses, process: CandidateProcess, reference: Referen
             uses.ignored.append("Below torch.autocast its results keep their type; the reference's do not.")  # as most kernels' do
 
 
-def _try_nan(uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+def _try_nan(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
     """Tell where NaN in the inputs does not reach the output as it does with the reference."""
     given = variant(inputs, NAN, seed) if not reference.heavy and takes_nan(reference) else None
     if given is None or provides_for_nan(reference):
@@ -188,7 +189,7 @@ def _dtypes(value: Any) -> list[torch.dtype]:
 
 
 def _try_dtype(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
     name: str,
 ) -> None:  # fmt: skip
     """Parameters and inputs in another type, held against the reference in float64 on the same numbers."""
@@ -216,7 +217,7 @@ def _try_dtype(
 
 
 def _try_half(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
     usual: Any,
 ) -> None:  # fmt: skip
     """Tell where a model of float32, which was turned into one of half precision, silently gives results of another type or value."""
@@ -279,7 +280,7 @@ def _uses_of_the_model(
 
         yield f"in {'eval' if reference.training else 'training'} mode", expected, in_other_mode
     known: set[str] = set()
-    for name, other in others(reference.model.forward, len(inputs), {}, reference.problem.source):
+    for name, other in alternative_values(reference.model.forward, len(inputs), {}, reference.problem.source):
         expected = result(reference, reference.model, inputs, seed, {name: other}) if name not in known else None
         if differs(expected, usual):
             known |= set() if isinstance(other, str) else {name}  # each text may mean something else
@@ -287,7 +288,7 @@ def _uses_of_the_model(
 
 
 def _try_optional(
-    uses: OtherUses, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, name: str, without: tuple[Any, Any]
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, name: str, without: tuple[Any, Any]
 ) -> None:
     """A tensor for an argument that is None: the first one that the reference takes and reacts to. ``without``: its result, and the
     candidate's. Raises CandidateFailure where that takes no notice; another result than the reference's may come of a shape that a
@@ -322,7 +323,7 @@ def _other_constructions(
 ) -> Iterator[tuple[str, Any, _Run]]:
     args, kwargs = reference.init_args
     known: set[str] = set()
-    for name, other in others(type(reference.model).__init__, len(args) + 1, kwargs, reference.problem.source):
+    for name, other in alternative_values(type(reference.model).__init__, len(args) + 1, kwargs, reference.problem.source):
         model = None
         if name in known:
             continue
@@ -330,7 +331,7 @@ def _other_constructions(
             model = reference.instance.model(INIT_SEED, reference.device, more={name: other})
         if model is None or _parameters(model) > 2 * _parameters(reference.model) + _SMALL:
             continue
-        may = survives(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
+        may = no_device_assert(reference, inputs, whole_numbers=True, model=model)  # a smaller table, say
         expected = result(reference, model, inputs, seed) if may else None
         if differs(expected, usual):
             known |= set() if isinstance(other, str) else {name}
