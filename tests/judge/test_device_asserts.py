@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge import Judge, JudgeSettings
-from kernelllm.judge.trials.reference_runs.device_asserts import in_range, no_device_assert
+from kernelllm.judge.trials.reference_runs.device_asserts import keep_in_range, no_device_assert
 from kernelllm.pool.local import LocalPool, Slot
 
 
@@ -42,13 +42,13 @@ def test_whole_numbers_are_not_risked_where_a_cpu_cannot_tell() -> None:
 
 def test_other_rounding_moves_no_position_out_of_its_dimension() -> None:
     x, far = torch.randn(5, 7), torch.tensor([9, -8, 1])
-    with in_range("cuda"):
+    with keep_in_range("cuda"):
         assert torch.equal(x[far], x[[4, 0, 1]])
         assert torch.equal(F.embedding(far, x), x[[4, 0, 1]])
         assert torch.equal(x.gather(1, far[None]), x[:1, [6, 0, 1]])
         assert torch.equal(x[x > 0], x.masked_select(x > 0))
         assert F.binary_cross_entropy(torch.tensor([1.0000001, -1e-9]), torch.tensor([1.0, 0.0])) == 0
-    with in_range("cpu"), pytest.raises(IndexError):
+    with keep_in_range("cpu"), pytest.raises(IndexError):
         x[far]
 
 

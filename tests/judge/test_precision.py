@@ -55,12 +55,12 @@ def test_tf32_is_no_loss_where_all_is_half() -> None:
 
 def test_what_tf32_convolutions_are_allowed_excuses_nothing_else() -> None:
     convolution, product = "aten.convolution.default", "aten.addmm.default"
-    assert tf32_allowance.hides_products({convolution: 2, product: 1})
-    assert tf32_allowance.hides_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
-    assert not tf32_allowance.hides_products({convolution: 2, "aten.relu.default": 1})
-    assert not tf32_allowance.hides_products({product: 2})
+    assert tf32_allowance.has_matrix_products({convolution: 2, product: 1})
+    assert tf32_allowance.has_matrix_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
+    assert not tf32_allowance.has_matrix_products({convolution: 2, "aten.relu.default": 1})
+    assert not tf32_allowance.has_matrix_products({product: 2})
     images, weight = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last), torch.randn(3, 4)
-    made, same, indices = tf32_allowance.rounded([images, weight, torch.arange(4)])
+    made, same, indices = tf32_allowance.round_to_tf32([images, weight, torch.arange(4)])
     assert torch.equal(made, to_tf32(made))
     assert torch.allclose(made, images, rtol=1e-3)
     assert not torch.equal(made, images)

@@ -9,7 +9,7 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
-from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
@@ -30,7 +30,7 @@ from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other
 from kernelllm.judge.trials.inputs.shape_trials import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
 from kernelllm.judge.trials.inputs.unconstrained_inputs import try_unconstrained_inputs
 from kernelllm.judge.trials.reference_runs.reference import Reference
-from kernelllm.judge.trials.reference_runs.reference_results import changes_with_calls
+from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state
 from kernelllm.judge.trials.sampled_programs import SampledOutput, compare_sampled, report_unwritten
 from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.judge.trials.state.state_dicts import try_state_dict
@@ -194,7 +194,7 @@ class Evaluation:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact) as runs:
                     trials.findings += try_unit_sizes(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
-            if changes_with_calls(reference, reference.inputs(seed), seed):
+            if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
             else:
                 self._compare_uses(worker, references, seed)
@@ -224,7 +224,7 @@ class Evaluation:
                 try_homogeneity(worker, reference, seed)
                 trials.findings += try_denormal(worker, reference, seed)
                 trials.findings += try_attributes(worker, reference, seed)
-                trials.findings += try_calls(worker, references, seed, keeps=keeps_something(self._candidate.source))
+                trials.findings += try_calls(worker, references, seed, keeps=keeps_state(self._candidate.source))
                 trials.findings += try_more_dimensions(worker, reference, seed)
                 trials.findings += try_broadcast(worker, reference, seed)
                 trials.findings += try_other_lengths(worker, reference, seed)

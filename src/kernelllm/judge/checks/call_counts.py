@@ -34,7 +34,7 @@ def counts_its_calls(source: str) -> bool:
     return any(read[name] > inside[name] for name, _ in changed)
 
 
-def keeps_something(source: str) -> bool:
+def keeps_state(source: str) -> bool:
     """Whether anything may be kept from one call to the next: a function other than a constructor writes to an attribute, an element or
     a name outside of it, or its results are kept. True in doubt."""
     known = parse_source(source)

@@ -36,7 +36,7 @@ import msgspec
 
 from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge.transport.run_figures import RunFigures as RunFigures
+from kernelllm.judge.transport.run_statistics import RunStatistics as RunStatistics
 
 MAX_COMMAND = 64 * 2**20
 MAX_REPLY = 16 * 2**20
@@ -302,7 +302,7 @@ class Grow(msgspec.Struct, tag="grow"):
     bytes: int
 
 
-class Ran(RunFigures, frozen=True, tag="ran"):
+class Ran(RunStatistics, frozen=True, tag="ran"):
     id: int
     tree: Any
     tensors: tuple[TensorSpec, ...]

@@ -66,7 +66,7 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
             share.let_exclusive_in()
         size.held.check(size.process)
         _refuse_changed_parameters(size, first.missing)
-        if size.position == 0 and size.comparison.needed_tf32 and tf32_allowance.hides_products(size.reference.ops):
+        if size.position == 0 and size.comparison.needed_tf32 and tf32_allowance.has_matrix_products(size.reference.ops):
             _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
     finally:
         states.restore()

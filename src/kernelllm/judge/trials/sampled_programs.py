@@ -61,7 +61,7 @@ def affordable(size: SizeSet, flops: int) -> bool:
     return elements <= _ELEMENTS and flops <= _FLOPS
 
 
-def prepared(reference: Reference, seed: int, kind: str = "") -> PreparedRun | None:
+def prepare_run(reference: Reference, seed: int, kind: str = "") -> PreparedRun | None:
     """None where its output is of no use: random, hardly anywhere finite, or made by writing into its inputs. ``kind``: of inputs, where
     others than the problem's own may be (see :func:`kernelllm.problems.inputs.variant`)."""
     own = reference.inputs(seed)
@@ -69,7 +69,7 @@ def prepared(reference: Reference, seed: int, kind: str = "") -> PreparedRun | N
     with reference.buffers_restored():  # candidates get them as they are before the run
         run = reference.run(inputs, seed)
     if inputs is not own and not run.is_informative:
-        return prepared(reference, seed)
+        return prepare_run(reference, seed)
     useful = run.is_informative and not run.mutated_inputs and not reference.draws
     return PreparedRun(reference, inputs, run) if useful else None
 

@@ -297,7 +297,7 @@ def _usable(value: Any, reference: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.shape == reference.shape and value.is_floating_point()
 
 
-def few_whole_numbers(value: Any, expected: Any) -> bool:
+def few_integer_mismatches(value: Any, expected: Any) -> bool:
     """Whether whole numbers of an output differ from those that are expected, and few of each tensor do."""
     pairs = list(zip(nested.tensors(value), nested.tensors(expected), strict=False))
     whole = [(mine, wanted) for mine, wanted in pairs if not wanted.is_floating_point() and mine.shape == wanted.shape]
@@ -305,7 +305,7 @@ def few_whole_numbers(value: Any, expected: Any) -> bool:
     return any(count for count, _ in wrong) and all(count <= max(SAME_ROUNDING * total, FEW_TIES) for count, total in wrong)
 
 
-def few_numbers(value: Any, expected: Any) -> bool:
+def few_mismatches(value: Any, expected: Any) -> bool:
     """Whether a few numbers of an output alone are off, as where a decision fell otherwise for them."""
     pairs = [(a, b) for a, b in zip(nested.tensors(value), nested.tensors(expected), strict=False) if b.is_floating_point()]
     if not all(mine.shape == wanted.shape and mine.dtype == wanted.dtype for mine, wanted in pairs):

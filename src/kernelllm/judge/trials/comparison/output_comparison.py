@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.comparison.same_computation import finite, in_dtypes_of
+from kernelllm.judge.trials.comparison.same_computation import cast_like, finite
 from kernelllm.judge.trials.inputs.input_distribution import EQUAL, FAINT_NUMBERS, FAINT_SQUARES, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
@@ -115,7 +115,7 @@ def well_conditioned(run: ReferenceRun, rules: Rules, roundings: float = _MUCH_R
     expected = run.expected
     if not expected.has_exact or not _within(expected.value, expected, rules):
         return False
-    return all(_within(in_dtypes_of(expected.value, one), expected, rules) for one in run.perturbed(roundings))
+    return all(_within(cast_like(expected.value, one), expected, rules) for one in run.perturbed(roundings))
 
 
 def _within(value: Any, expected: Expected, rules: Rules) -> bool:

@@ -83,7 +83,7 @@ def finite_share(value: Any) -> float:
     return sum(int(nested.finite(t).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
 
 
-def in_dtypes_of(value: Any, other: Any) -> Any:
+def cast_like(value: Any, other: Any) -> Any:
     """``other``, which has the same structure, with the dtypes of ``value``."""
     dtypes: list[torch.dtype] = []
     mapped(value, lambda t: dtypes.append(t.dtype))  # a tensor that is there twice counts twice

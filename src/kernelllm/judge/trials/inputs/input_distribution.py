@@ -132,7 +132,7 @@ def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) 
     if distribution in BOUNDS:
         whole_numbers = not any(WHICH_WINS.match(name) for name in reference.ops)
         return at_bounds(reference.inputs(seed), reference.inputs(seed + 1), distribution, seed, whole_numbers=whole_numbers)
-    if distribution in (NAN, INFINITE) and not (provides_for_nan(reference) and takes_nan(reference)):
+    if distribution in (NAN, INFINITE) and not (handles_nan(reference) and can_run_on_nan(reference)):
         return None
     inputs = reference.inputs(first_seed if distribution in (TOUCHED, REPEATED) else seed)
     if distribution not in (PROBLEM, REPEATED, TOUCHED) and not can_vary(inputs):
@@ -173,13 +173,13 @@ def _where_free(own: list[Any], made: list[Any], change: Callable[[torch.Tensor]
     return found
 
 
-def provides_for_nan(reference: Reference) -> bool:
+def handles_nan(reference: Reference) -> bool:
     """Whether it asks for NaN or infinities, as its last run and its source tell (``isfinite`` is plain comparisons when it runs)."""
     asks = {name.split(".")[1] for name in reference.ops if name.startswith("aten.")} & _ASK_FOR_NAN
     return bool(asks) or "isfinite" in reference.problem.source
 
 
-def takes_nan(reference: Reference) -> bool:
+def can_run_on_nan(reference: Reference) -> bool:
     """Whether it can be run on NaN. A position computed from NaN would end all work of this process on a GPU."""
     return reference.device == "cpu" or not any(part in name for name in reference.ops for part in INDEXING)
 

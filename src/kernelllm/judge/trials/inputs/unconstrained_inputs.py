@@ -14,7 +14,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.input_distribution import WHICH_WINS, takes_nan
+from kernelllm.judge.trials.inputs.input_distribution import WHICH_WINS, can_run_on_nan
 from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems.broken_constraints import BELOW_ZERO, HUGE, LARGE, MASKED, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
@@ -67,7 +67,7 @@ def _any_floats(value: object) -> bool:
 def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]]:
     """Each kind, with inputs that the reference survives, and for which it alone says what is right."""
     for kind in WHERE:
-        if kind == MASKED and not (takes_nan(reference) and any(part in name for name in reference.ops for part in _OF_SCORES)):
+        if kind == MASKED and not (can_run_on_nan(reference) and any(part in name for name in reference.ops for part in _OF_SCORES)):
             continue
         made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
         if made is None or (kind in (LARGE, WIDE, BELOW_ZERO, HUGE) and any(part in name for name in reference.ops for part in _SIZES)):

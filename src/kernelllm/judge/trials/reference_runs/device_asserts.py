@@ -97,6 +97,6 @@ def _within(positions: torch.Tensor, size: int, lowest: int = 0) -> torch.Tensor
     return positions.clamp(lowest, size - 1) if size and positions.numel() else positions
 
 
-def in_range(device: str) -> contextlib.AbstractContextManager[Any]:
+def keep_in_range(device: str) -> contextlib.AbstractContextManager[Any]:
     """A context manager for runs under another rounding: no position leaves its dimension by it, and no probability its range."""
     return contextlib.nullcontext() if device == "cpu" else _InRange()

@@ -24,7 +24,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.comparison.same_computation import agrees, finite, is_informative, rounding_explains, same_structure, to_float64
-from kernelllm.judge.trials.reference_runs.device_asserts import in_range
+from kernelllm.judge.trials.reference_runs.device_asserts import keep_in_range
 from kernelllm.judge.trials.reference_runs.duplicate_indices import with_nearest_writes
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
@@ -221,7 +221,7 @@ class Reference:
             outcome.more_roundings = outcome.decided_otherwise
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         other = self._other_choices(value, private, seed, before)
-        outcome.choices, outcome.rotated, outcome.rechosen = other.choices, other.rotated, other.rechosen
+        outcome.choices, outcome.rotated_ties, outcome.other_ties = other.choices, other.rotated_ties, other.other_ties
         outcome.rewritten = lambda mine: with_nearest_writes(other.under, mine)
         outcome.refinements = self._refinements(value, private, seed, before, affordable)
 
@@ -381,7 +381,7 @@ class Reference:
     @contextlib.contextmanager
     def calling(self, seed: int, *, plainly: bool = True) -> Iterator[None]:
         """A context manager for every call of the model. ``plainly``: under no other rounding."""
-        with own_generators(), torch.no_grad(), third_party_output(), contextlib.nullcontext() if plainly else in_range(self.device):
+        with own_generators(), torch.no_grad(), third_party_output(), contextlib.nullcontext() if plainly else keep_in_range(self.device):
             seed_all(seed)
             yield
 

@@ -46,7 +46,7 @@ def result(
     return value if tensors and says else None
 
 
-def changes_with_calls(reference: Reference, inputs: list[Any], seed: int) -> bool:
+def has_hidden_state(reference: Reference, inputs: list[Any], seed: int) -> bool:
     """Whether the reference keeps something from call to call that is no buffer, so that no two calls can be compared."""
     model = None
     with failures_logged("no second model is built", ProblemError):

@@ -8,10 +8,18 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.trials.comparison.compare import Comparison, Expected, Rules, compare, few_numbers, few_whole_numbers, tolerance_for
+from kernelllm.judge.trials.comparison.compare import (
+    Comparison,
+    Expected,
+    Rules,
+    compare,
+    few_integer_mismatches,
+    few_mismatches,
+    tolerance_for,
+)
 from kernelllm.judge.trials.comparison.rounding_flips import excuse_flips, few_flips, partly_off
-from kernelllm.judge.trials.comparison.same_computation import MUCH, finite_share, in_dtypes_of, same_shapes
-from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest, takes_position_twice, with_reference_positions
+from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, finite_share, same_shapes
+from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
 from kernelllm.problems import nested
 
 _TWICE = "Of equal numbers that topk or sort choose, the same one is taken twice: each belongs in one place."
@@ -55,11 +63,11 @@ class ReferenceRun:
     """Outputs in working precision under another rounding."""
     choices: Callable[[], list[Choice]] = list
     """What it chose among equal values."""
-    rechosen: Callable[[], Iterator[Expected]] = lambda: iter(())
+    other_ties: Callable[[], Iterator[Expected]] = lambda: iter(())
     """Outputs that are as right, where it chose otherwise among equal values."""
     rewritten: Callable[[Any], Iterator[Any]] = lambda _: iter(())
     """The output where, of several values for one place, those stay that are nearest to a candidate's output."""
-    rotated: Callable[[], Iterator[tuple[list[Choice], Any]]] = lambda: iter(())
+    rotated_ties: Callable[[], Iterator[tuple[list[Choice], Any]]] = lambda: iter(())
     """Choices and outputs, where each of some equal values was chosen before all others once, and behind them."""
 
     @property
@@ -72,7 +80,7 @@ class ReferenceRun:
         self.inputs, self.inputs_before = None, {}
         self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
         self.rewritten = lambda _: iter(())
-        self.rechosen = self.rotated = self.rerounded = self.decided_otherwise = self.more_roundings = lambda: iter(())
+        self.other_ties = self.rotated_ties = self.rerounded = self.decided_otherwise = self.more_roundings = lambda: iter(())
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -109,25 +117,25 @@ class ReferenceRun:
         if not found.ok and rules.exact and (chosen := with_reference_positions(value, of(self.expected).value, self.choices)) is not value:
             found = compare(chosen, of(self.expected), rules)
         if not found.ok and rules.exact:
-            others = (compare(value, of(one), rules) for one in self.rechosen())
+            others = (compare(value, of(one), rules) for one in self.other_ties())
             found = next((other for other in others if other.ok), found)
         if not found.ok and rules.exact:
             others = (compare(value, of(Expected(one)), rules) for one in self.rewritten(value))
             found = next((other for other in others if other.ok), found)
         if not found.ok and rules.scaled and not exact and same_shapes(value, of(self.expected).value):
             # Inputs of another kind saturate what is compared: whoever compares before that chooses as it likes, one element at a time.
-            rotated = [of(Expected(one)).value for _, one in self.rotated()]
-            found = compare(value, Expected(nearest(value, rotated)), rules) if rotated else found
-        if not found.ok and rules.exact and self.expected.has_exact and few_whole_numbers(value, of(self.expected).value):
-            others = (in_dtypes_of(self.expected.value, one) for one in self.decided_otherwise())
+            rotated_ties = [of(Expected(one)).value for _, one in self.rotated_ties()]
+            found = compare(value, Expected(nearest_elements(value, rotated_ties)), rules) if rotated_ties else found
+        if not found.ok and rules.exact and self.expected.has_exact and few_integer_mismatches(value, of(self.expected).value):
+            others = (cast_like(self.expected.value, one) for one in self.decided_otherwise())
             tried = (compare(value, of(Expected(one)), replace(rules, precise=False)) for one in others)
             found = next((replace(one, within_eager_error=True) for one in tried if one.ok), found)
-        if not found.ok and rules.exact and self.expected.has_exact and few_numbers(value, of(self.expected).value):
+        if not found.ok and rules.exact and self.expected.has_exact and few_mismatches(value, of(self.expected).value):
             expected = replace(self.expected, equally_right=(*self.expected.equally_right, *self.decided_otherwise()))
             found = compare(value, of(expected), replace(rules, far=self.unstable))
         if not found.ok and rules.exact and not exact and self.expected.has_exact and partly_off(value, of(self.expected)):
             found = self._as_refused(value, rules, of, found)
-        if found.ok and exact and takes_position_twice(value, list(self.rotated()), tolerance_for):
+        if found.ok and exact and takes_position_twice(value, list(self.rotated_ties()), tolerance_for):
             found = Comparison(False, found.max_error, message=_TWICE)
         return found
 
@@ -137,7 +145,7 @@ class ReferenceRun:
         rules, expected, left = replace(rules, far=self.unstable), of(self.expected), value
         refused = []
         for one in self.more_roundings():
-            whole = in_dtypes_of(self.expected.value, one)
+            whole = cast_like(self.expected.value, one)
             other = of(Expected(whole)).value
             if not compare(other, expected, rules).ok:
                 refused.append(whole)
@@ -169,4 +177,4 @@ class ReferenceRun:
 
     def by_float64(self) -> Expected:
         """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""
-        return Expected(in_dtypes_of(self.expected.value, self.expected.exact))
+        return Expected(cast_like(self.expected.value, self.expected.exact))

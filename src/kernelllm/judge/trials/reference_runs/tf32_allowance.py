@@ -23,13 +23,13 @@ _OPERANDS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_b
 """How many of an operator's first arguments are convolved."""
 
 
-def hides_products(operators: Mapping[str, int]) -> bool:
+def has_matrix_products(operators: Mapping[str, int]) -> bool:
     """Whether a model that ran these ATen operators multiplies matrices beside its convolutions."""
     families = {family(name) for name in operators}
     return "convolution" in families and bool(families & HEAVY - {"convolution"})
 
 
-def rounded(value: Any) -> Any:
+def round_to_tf32(value: Any) -> Any:
     """The same with every float32 tensor of three or more dimensions rounded to TF32, in lists, tuples and dictionaries too."""
     return mapped(value, _rounded)
 

@@ -34,7 +34,7 @@ class TieBreaks:
         self.under(run)
         return run.found
 
-    def rechosen(self) -> Iterator[Expected]:
+    def other_ties(self) -> Iterator[Expected]:
         """The output with the lowest positions among equal values, with the highest, and with those that float64 takes."""
         if not any(choice.ambiguous for choice in self.choices()):
             return
@@ -54,7 +54,7 @@ class TieBreaks:
             if value is not None:
                 yield Expected(value)
 
-    def rotated(self) -> Iterator[tuple[list[Choice], Any]]:
+    def rotated_ties(self) -> Iterator[tuple[list[Choice], Any]]:
         """Choices and outputs under orders of equal values, each of them once before and once behind all others, if few."""
         lengths = [c.numbers.shape[c.dim] for c in self.choices() if c.ambiguous]
         firsts = range(max(lengths) if lengths and max(lengths) <= _ORDERS else 0)

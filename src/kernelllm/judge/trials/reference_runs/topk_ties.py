@@ -124,7 +124,7 @@ def _cut(positions: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
     return positions.narrow(given["dim"], 0, given["k"]) if "k" in given else positions
 
 
-def nearest(value: Any, others: list[Any]) -> Any:
+def nearest_elements(value: Any, others: list[Any]) -> Any:
     """Of several outputs, element by element, what is nearest to ``value``. They have the same structure."""
     theirs = zip(*(list(tensors(other)) for other in others), strict=True)
 

@@ -17,7 +17,7 @@ _UNSEEN, _SEEN = Rules(tolerance=1e-3, scaled=True, precise=False), Rules(tolera
 """What hardly changes an output, and what does."""
 
 
-def amplified(reference: Reference) -> State:
+def amplified_parameters(reference: Reference) -> State:
     """Values for some of the reference's parameters; empty where its output depends on all of them as they are."""
     if reference.amplified is None:
         saved = {name: tensor.clone() for name, tensor in reference.state().items()}

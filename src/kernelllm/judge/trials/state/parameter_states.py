@@ -15,7 +15,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.reference_runs import tf32_allowance
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.state.alternate_states import State, alternate_state
-from kernelllm.judge.trials.state.amplified_terms import amplified
+from kernelllm.judge.trials.state.amplified_terms import amplified_parameters
 from kernelllm.problems.inputs import turned
 from kernelllm.problems.nested import computable
 
@@ -118,7 +118,7 @@ def _changed(chosen: Sequence[list[str]], saved: Mapping[str, torch.Tensor], see
 
 
 def _tf32_exact(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
-    rounded: State = tf32_allowance.rounded(dict(saved))
+    rounded: State = tf32_allowance.round_to_tf32(dict(saved))
     return rounded
 
 
@@ -147,13 +147,13 @@ STATES = {
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
     ),
     AMPLIFIED: ParameterState(
-        lambda reference, saved, seed: amplified(reference),
+        lambda reference, saved, seed: amplified_parameters(reference),
         "Right with the parameters it was built with, wrong where those are large on which the output hardly depends: a term is left out.",
     ),
     TF32_EXACT: ParameterState(
         _tf32_exact,
         "Less exact than TF32 in convolutions explains: something else computes in too little precision.",
-        inputs=tf32_allowance.rounded,
+        inputs=tf32_allowance.round_to_tf32,
         all_names=True,
     ),
 }  # fmt: skip

@@ -29,7 +29,7 @@ from kernelllm.judge.trials.inputs.memory_layouts import layout_warnings
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import is_wrong
-from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings, decide, restore
+from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings, expect_same, restore
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
@@ -81,7 +81,7 @@ def _try_disabled(uses: UsageFindings, process: CandidateProcess, inputs: list[A
             uses.warnings += [] if failure.refused else [f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}"]
             raise
 
-    decide(uses, what, whole[OUTPUT], run)
+    expect_same(uses, what, whole[OUTPUT], run)
 
 
 def _try_frozen(
@@ -121,7 +121,7 @@ def _try_in_turn(
         own.append(process.run(inputs, seed).value)
         restore(process, reference, state)
     what = "where a second forward comes between a forward and its backward"
-    decide(uses, what, own, lambda: process.run([*first, *second], seed, backward=IN_TURN).value)
+    expect_same(uses, what, own, lambda: process.run([*first, *second], seed, backward=IN_TURN).value)
 
 
 def _try_twice(

@@ -20,7 +20,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.same_computation import finite, same_structure
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.input_distribution import NAN, provides_for_nan, takes_nan
+from kernelllm.judge.trials.inputs.input_distribution import NAN, can_run_on_nan, handles_nan
 from kernelllm.judge.trials.inputs.memory_layouts import layout_warnings
 from kernelllm.judge.trials.inputs.optional_arguments import alternative_values, none_defaults, tensors_like
 from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
@@ -83,13 +83,13 @@ def try_usages(
     process.load(state, reference.training)
     comparable = not is_wrong(own, usual)  # where eager's own rounding excuses a difference, only the candidate's results can be compared
     for what, expected, run in _uses_of_the_model(process, reference, inputs, seed, usual) if comparable else ():
-        decide(uses, what, expected, run)
+        expect_same(uses, what, expected, run)
         restore(process, reference, state)  # a run in training mode updates buffers
     for name in none_defaults(reference.model.forward, len(inputs)) if comparable else ():
         _try_optional(uses, process, reference, inputs, seed, name, (usual, own))
         restore(process, reference, state)
     for what, expected, run in () if own_state or not comparable else _other_constructions(process, reference, inputs, seed, usual):
-        decide(uses, what, expected, run)
+        expect_same(uses, what, expected, run)
     if reference.draws:  # elsewhere torch itself may draw others, though the seed is the same
         return uses
     build(process, reference)
@@ -97,7 +97,7 @@ def try_usages(
     restore(process, reference, state)
     _try_autocast(uses, process, reference, inputs, seed, usual)
     restore(process, reference, state)
-    decide(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
+    expect_same(uses, "with gradients enabled", own, lambda: process.run(inputs, seed, grad=True).value)
     with _other_mode(reference.model):
         same = not differs(result(reference, reference.model, inputs, seed), usual)
     uses.limits += try_contexts(process, reference, seed, other_mode=same, often=often)
@@ -118,7 +118,7 @@ def restore(process: CandidateProcess, reference: Reference, state: Mapping[str,
     process.load(state, reference.training, dtype=dtype)
 
 
-def decide(uses: UsageFindings, what: str, expected: Any, run: _Run) -> None:
+def expect_same(uses: UsageFindings, what: str, expected: Any, run: _Run) -> None:
     """Raises CandidateFailure where a run gives something else than is expected; what fails otherwise is noted."""
     try:
         value = run()
@@ -167,8 +167,8 @@ def _try_autocast(uses: UsageFindings, process: CandidateProcess, reference: Ref
 
 def _try_nan(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
     """Tell where NaN in the inputs does not reach the output as it does with the reference."""
-    given = variant(inputs, NAN, seed) if not reference.heavy and takes_nan(reference) else None
-    if given is None or provides_for_nan(reference):
+    given = variant(inputs, NAN, seed) if not reference.heavy and can_run_on_nan(reference) else None
+    if given is None or handles_nan(reference):
         return
     with failures_logged("NaN is not tried"):
         theirs = result(reference, reference.model, given, seed, any_numbers=True)
@@ -210,7 +210,7 @@ def _try_dtype(
         said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
         uses.warnings += [] if failure.refused else [f"It says that it serves {name}, and fails there: {said}"]
     else:
-        if why := different(value, expected, exact):
+        if why := half_precision_difference(value, expected, exact):
             text = f"Silently different in {name}, which it says that it serves: {why}."
             raise CandidateFailure(Status.INCORRECT, text, check=NAME)
     restore(process, reference, state, values.dtype_name(own.pop()))
@@ -233,7 +233,7 @@ def _try_half(
         value = process.run(given, seed).value
         if _dtypes(value) != _dtypes(expected):
             uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results have another type than the reference's.")
-        elif different(value, expected, usual):
+        elif half_precision_difference(value, expected, usual):
             uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results are far from the reference's.")
     restore(process, reference, state, "float32")
 
@@ -242,7 +242,7 @@ def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def different(value: Any, expected: Any, exact: Any) -> str:
+def half_precision_difference(value: Any, expected: Any, exact: Any) -> str:
     """How a result in half precision differs from eager's; empty where rounding may be the cause.
 
     It may be off by several times eager's own error and by some units of rounding. Whole numbers may hang on rounding altogether, and

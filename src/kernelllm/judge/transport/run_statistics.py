@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What the worker counted in one run."""
 
     launches: int = 0
