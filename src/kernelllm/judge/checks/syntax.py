@@ -313,7 +313,7 @@ def uses_of(tree: ast.Module, check: str, *paths: str) -> list[Finding]:
 def as_imported(text: str) -> ast.Module:
     """The tree without what runs only where the file is a program: ``if __name__ == "__main__":``. All who read it share it.
 
-    Raises what :func:`kernelllm.core.text.parse` raises.
+    Raises what :func:`kernelllm.core.text.syntax_tree` raises.
     """
     tree = syntax_tree(text)
     if "__main__" not in text:

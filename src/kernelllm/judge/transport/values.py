@@ -54,7 +54,7 @@ def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False, att
 
     ``attributes`` is for a constructor's arguments: settings in an object of a plain class keep their attributes.
     ``strict`` is for what a candidate returns: only exact types are taken, and no method of theirs is called.
-    Raises ValueProblem for an object of a type not in the table above, :class:`.plain.NotPlain` for an unusual tensor.
+    Raises ValueProblem for an object of a type not in the table above, :class:`.trusted_torch.NotPlain` for an unusual tensor.
     """
     if strict:
         return _encode_strict(value, tensors, {}, [MAX_NODES], 0)
