@@ -32,10 +32,10 @@ from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.checks.syntax import analyse, kernels
 from kernelllm.judge.isolation.candidate_process import CandidateFailure, CandidateProcess
 from kernelllm.judge.transport.values import flatten
-from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.other_states import other_state
-from kernelllm.judge.trials.reference import Reference, prepare
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.judge.trials.state.alternate_states import alternate_state
 from kernelllm.problems.relations import Budget
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "cheats"
@@ -182,7 +182,7 @@ def _differ_at(judge: Judge, reference: Reference, original: str, mutant: str, s
             for kind in chosen:
                 own = reference.inputs(1000 + seed)
                 inputs = input_distribution.vary(own, kind, seed) if kind != "problem" and input_distribution.can_vary(own) else own
-                state = other_state(reference, seed)
+                state = alternate_state(reference, seed)
                 try:
                     for process in (one, two):
                         process.load(state, reference.training)

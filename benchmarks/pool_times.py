@@ -25,7 +25,7 @@ from kernelllm.judge.device_share import share_device
 from kernelllm.judge.timing import measure, rounds
 from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline
-from kernelllm.judge.trials.reference import prepare
+from kernelllm.judge.trials.reference_runs.reference import prepare
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.pool import cores
 from kernelllm.pool.local import LocalPool, Slot

@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from kernelllm.core.quiet import CHATTY, code_of_others, quiet_thread, results_only
+from kernelllm.core.quiet import CHATTY, quiet_thread, results_only, third_party_output
 
 
 def test_a_library_leaves_the_streams_of_the_process_alone() -> None:
     before = sys.stdout, sys.stderr
-    with code_of_others():
+    with third_party_output():
         assert (sys.stdout, sys.stderr) == before
 
 
@@ -23,14 +23,14 @@ def test_on_the_command_line_only_results_reach_standard_output_from_any_thread(
     entered, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with code_of_others():
+        with third_party_output():
             entered.set()
             leave.wait(10)
             sys.stdout.write("other inside\n")
 
     thread = threading.Thread(target=other)
     with results_only():
-        with code_of_others():
+        with third_party_output():
             thread.start()
             assert entered.wait(10)
             sys.stdout.write("mine inside\n")
@@ -48,11 +48,11 @@ def test_others_may_replace_the_streams_meanwhile_and_put_back_what_they_found()
     first, second = sys.stdout, io.StringIO()
     try:
         for _ in range(3):
-            with code_of_others():
+            with third_party_output():
                 found, found_error = sys.stdout, sys.stderr
                 sys.stdout = sys.stderr = second
             sys.stdout, sys.stderr = found, found_error
-            with code_of_others():
+            with third_party_output():
                 sys.stdout.write("")
                 sys.stderr.write("")
         assert sys.stdout is first

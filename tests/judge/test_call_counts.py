@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state
 
 CLASS = "class ModelNew:\n    def forward(self, x):\n        {}\n        return x\n"
 
@@ -57,5 +57,5 @@ def test_what_is_no_python_counts_nothing() -> None:
     ],
 )
 def test_what_may_keep_something_from_call_to_call(body: str, keeps: bool) -> None:
-    assert keeps_something(CLASS.format(body)) is keeps
-    assert keeps_something("import functools\n@functools.lru_cache(None)\ndef plan(n):\n    return n\n")
+    assert keeps_state(CLASS.format(body)) is keeps
+    assert keeps_state("import functools\n@functools.lru_cache(None)\ndef plan(n):\n    return n\n")

@@ -220,13 +220,13 @@ def test_settings_left_changed_for_the_whole_process_are_told() -> None:
 
 
 def test_attention_by_cudnn_first_is_what_torch_does_by_itself_on_some_gpus() -> None:
-    before, order = process_settings.now(), torch._C._get_sdp_priority_order()
+    before, order = process_settings.snapshot(), torch._C._get_sdp_priority_order()
     without = [backend for backend in order if backend != SDPBackend.CUDNN_ATTENTION.value]
     try:
         torch._C._set_sdp_priority_order([SDPBackend.CUDNN_ATTENTION.value, *without])
-        assert process_settings.now() == before
+        assert process_settings.snapshot() == before
         torch._C._set_sdp_priority_order(order[::-1])
-        assert process_settings.now() != before
+        assert process_settings.snapshot() != before
     finally:
         torch._C._set_sdp_priority_order(order)
 

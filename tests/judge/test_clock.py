@@ -14,7 +14,7 @@ from kernelllm.judge.timing import fresh_inputs, measure
 from kernelllm.judge.timing.contestants import TimedCandidate, TimingMethod
 from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.transport.protocol import TimedBatch
-from kernelllm.judge.trials.compare import Expected, Rules
+from kernelllm.judge.trials.comparison.compare import Expected, Rules
 
 
 class Machine:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
-from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 
 GENERATOR = torch.Generator().manual_seed(1)
 
@@ -120,7 +120,7 @@ def test_integers_are_exact() -> None:
 def test_large_outputs_are_judged_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a size a quick look comes first: it must never let pass what the close look would not."""
     large = 2**20
-    monkeypatch.setattr("kernelllm.judge.trials.compare._LARGE", large)
+    monkeypatch.setattr("kernelllm.judge.trials.comparison.compare._LARGE", large)
     reference = torch.randn(large + 3, generator=torch.Generator().manual_seed(1))
     expected = Expected(reference)
     assert compare(reference + 1e-6, expected, Rules()).ok

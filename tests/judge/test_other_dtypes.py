@@ -8,7 +8,7 @@ from problems import HEAD
 
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge
-from kernelllm.judge.trials.other_uses import different
+from kernelllm.judge.trials.usage.usage_trials import half_precision_difference
 from kernelllm.problems.sizes import dtypes_of
 
 PROBLEM = Problem(
@@ -76,16 +76,16 @@ def test_claimed_types(warm: Judge, candidate: Candidate, status: Status, said: 
 def test_rounding_is_no_difference() -> None:
     exact = torch.randn(1000, dtype=torch.float64) * 50
     eager = exact.bfloat16()
-    assert different(eager, eager, exact) == ""
-    assert different((exact * 1.005).bfloat16(), eager, exact) == ""
-    assert different([eager, eager], [eager, eager.clone()], [exact, exact]) == ""  # one tensor that is returned twice
-    assert different((exact * 1.5).bfloat16(), eager, exact) != ""
+    assert half_precision_difference(eager, eager, exact) == ""
+    assert half_precision_difference((exact * 1.005).bfloat16(), eager, exact) == ""
+    assert half_precision_difference([eager, eager], [eager, eager.clone()], [exact, exact]) == ""  # one tensor that is returned twice
+    assert half_precision_difference((exact * 1.5).bfloat16(), eager, exact) != ""
     wide = exact.float()  # a forward that computes in float32 whatever it is given: float64 gives the same numbers to all digits
-    assert different((exact * (1 + 2e-5)).float(), wide, wide.double()) == ""
-    assert different((exact * (1 + 1e-3)).float(), wide, wide.double()) != ""
+    assert half_precision_difference((exact * (1 + 2e-5)).float(), wide, wide.double()) == ""
+    assert half_precision_difference((exact * (1 + 1e-3)).float(), wide, wide.double()) != ""
     few = eager.clone()
     few[:10] = 0
-    assert different([few, torch.arange(4)], [eager, torch.zeros(4, dtype=torch.int64)], [exact, torch.arange(4)]) == ""
+    assert half_precision_difference([few, torch.arange(4)], [eager, torch.zeros(4, dtype=torch.int64)], [exact, torch.arange(4)]) == ""
 
 
 @pytest.mark.parametrize("text", ["", "DTYPES = 3", "DTYPES = (torch.save, 1)", "def broken("])

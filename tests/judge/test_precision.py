@@ -12,11 +12,11 @@ from kernelllm.core.types import Candidate, Problem, SizeSet
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.checks.precision import Precision
 from kernelllm.judge.observation import Observation
-from kernelllm.judge.trials import tf32_allowance
-from kernelllm.judge.trials.compare import Rules, compare
-from kernelllm.judge.trials.reference import prepare
-from kernelllm.judge.trials.reference_run import ReferenceRun
-from kernelllm.judge.trials.tf32_allowance import to_tf32
+from kernelllm.judge.trials.comparison.compare import Rules, compare
+from kernelllm.judge.trials.reference_runs import tf32_allowance
+from kernelllm.judge.trials.reference_runs.reference import prepare
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.tf32_allowance import to_tf32
 from kernelllm.problems import shrink
 from kernelllm.problems.instance import Instance
 
@@ -55,12 +55,12 @@ def test_tf32_is_no_loss_where_all_is_half() -> None:
 
 def test_what_tf32_convolutions_are_allowed_excuses_nothing_else() -> None:
     convolution, product = "aten.convolution.default", "aten.addmm.default"
-    assert tf32_allowance.hides_products({convolution: 2, product: 1})
-    assert tf32_allowance.hides_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
-    assert not tf32_allowance.hides_products({convolution: 2, "aten.relu.default": 1})
-    assert not tf32_allowance.hides_products({product: 2})
+    assert tf32_allowance.has_matrix_products({convolution: 2, product: 1})
+    assert tf32_allowance.has_matrix_products({convolution: 1, "aten._scaled_dot_product_flash_attention_for_cpu.default": 1})
+    assert not tf32_allowance.has_matrix_products({convolution: 2, "aten.relu.default": 1})
+    assert not tf32_allowance.has_matrix_products({product: 2})
     images, weight = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last), torch.randn(3, 4)
-    made, same, indices = tf32_allowance.rounded([images, weight, torch.arange(4)])
+    made, same, indices = tf32_allowance.round_to_tf32([images, weight, torch.arange(4)])
     assert torch.equal(made, to_tf32(made))
     assert torch.allclose(made, images, rtol=1e-3)
     assert not torch.equal(made, images)
@@ -141,7 +141,7 @@ def test_inputs_that_eager_cannot_digest_say_nothing_where_float64_is_out_of_rea
     candidate = next(Compiler().write(problem, 1))
     first, second = (Instance(problem, o).inputs(0)[0].numel() for o in shrink.shrunk(problem, count=2))
     assert first < second
-    monkeypatch.setattr("kernelllm.judge.trials.reference.EXACT_LIMIT", first)
+    monkeypatch.setattr("kernelllm.judge.trials.reference_runs.reference.EXACT_LIMIT", first)
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         verdict = judge.judge(problem, candidate)
     assert verdict.correct, verdict.message
@@ -183,7 +183,7 @@ class ModelNew(torch.nn.Module):
 
 def test_where_float64_is_out_of_reach_half_precision_excuses_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(name="chain", source=CHAIN)
-    monkeypatch.setattr("kernelllm.judge.trials.reference.EXACT_LIMIT", 0)
+    monkeypatch.setattr("kernelllm.judge.trials.reference_runs.reference.EXACT_LIMIT", 0)
     with Judge(JudgeSettings(device="cpu", cache=False)) as judge:
         verdict = judge.judge(problem, Candidate(source=IN_FLOAT32))
         wrong = judge.judge(problem, Candidate(source=IN_FLOAT32.replace("static_range(8)", "static_range(7)")))

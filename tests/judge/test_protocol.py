@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
-from kernelllm.judge.transport import arenas, plain, protocol, values, wire
+from kernelllm.judge.transport import arenas, protocol, trusted_torch, values, wire
 from kernelllm.judge.transport.protocol import ProtocolError, TensorSpec, WorkerGone, WorkerTimeout
 
 PLAIN = st.recursive(
@@ -146,7 +146,7 @@ def _with(**attributes: object) -> torch.Tensor:
 )  # fmt: skip
 def test_only_plain_tensors_are_handed_over(tensor: torch.Tensor) -> None:
     for value in (tensor, [tensor], {"out": (1, tensor)}):
-        with pytest.raises(plain.NotPlain):
+        with pytest.raises(trusted_torch.NotPlain):
             values.encode(value, [], strict=True)
 
 

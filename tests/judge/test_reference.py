@@ -11,14 +11,14 @@ import torch
 
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.input_distribution import HEAVY, vary
-from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.reference import prepare
-from kernelllm.judge.trials.reference_run import ReferenceRun
-from kernelllm.judge.trials.rounding import OtherRounding
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
+from kernelllm.judge.trials.inputs.input_distribution import HEAVY, vary
+from kernelllm.judge.trials.reference_runs.reference import prepare
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise
+from kernelllm.judge.trials.reference_runs.tf32_allowance import truncate_to_tf32
 from kernelllm.judge.trials.schedule import PlannedTrial
-from kernelllm.judge.trials.tf32_allowance import cut_to_tf32
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_statistics_of_huge_values_may_be_off_as_the_values_are() -> None:
     before = reference.state()["norm.running_mean"].clone()
     run = reference.run(inputs, 0)
     weight = reference.state()["conv.weight"]
-    means = torch.nn.functional.conv2d(cut_to_tf32(inputs[0]), cut_to_tf32(weight)).mean((2, 3))
+    means = torch.nn.functional.conv2d(truncate_to_tf32(inputs[0]), truncate_to_tf32(weight)).mean((2, 3))
 
     def wrong(found: torch.Tensor) -> tuple[str, ...]:
         theirs = {**run.buffers, "norm.running_mean": 0.9 * before + 0.1 * found}
@@ -254,7 +254,7 @@ def test_half_precision_inside_a_module_rounds_as_such_though_its_inputs_are_wid
     reference = prepare(Problem(name="p", source=INSIDE), SizeSet(label="original"), {}, "cpu", 0, True)
     inputs = reference.inputs(0)
     found = reference.run(inputs, 0)
-    with OtherRounding(torch.Generator().manual_seed(1234)), torch.no_grad():
+    with EagerNoise(torch.Generator().manual_seed(1234)), torch.no_grad():
         rounded = reference.model(*inputs)
     rules = Rules(scaled=True)
     assert found.compared(rounded, rules).ok

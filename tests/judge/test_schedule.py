@@ -10,9 +10,9 @@ import torch
 
 from kernelllm.core.types import OF_TORCH_COMPILE, Problem
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, STRICT
-from kernelllm.judge.trials.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED, UNEVEN, draw
-from kernelllm.judge.trials.parameter_states import RANDOM
+from kernelllm.judge.trials.inputs.input_distribution import CONSTANTS, HEAVY, PROBLEM, REPEATED, TOUCHED, UNEVEN, draw
 from kernelllm.judge.trials.schedule import schedule
+from kernelllm.judge.trials.state.parameter_states import RANDOM
 
 
 def test_each_size_starts_with_the_problems_own_inputs_and_parameters() -> None:

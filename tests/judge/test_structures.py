@@ -9,7 +9,7 @@ from judge.problems import candidate, elementwise, problem
 from kernelllm.core.types import Candidate, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.judge_settings import KERNELBENCH
-from kernelllm.judge.trials.equal_choices import ChoicesOfARun, as_chosen
+from kernelllm.judge.trials.reference_runs.topk_ties import RecordedChoices, with_reference_positions
 
 SCALE = """
 @triton.jit
@@ -94,12 +94,12 @@ def test_strided_inputs_arrive_strided(lenient: Judge) -> None:
 def test_positions_among_equal_values_may_be_returned_twice() -> None:
     """One tensor at two places of an output is compared at both."""
     numbers = torch.tensor([1.0, 2.0, 2.0, 3.0])
-    with ChoicesOfARun() as run:
+    with RecordedChoices() as run:
         expected = torch.topk(numbers, 2).indices
     other, wrong = torch.where(expected == 2, 1, torch.where(expected == 1, 2, expected)), torch.tensor([3, 0])
     assert not torch.equal(other, expected)
     for mine, right in ((other, True), (wrong, False)):
-        taken = as_chosen((mine, mine), (expected, expected), lambda: run.found)
+        taken = with_reference_positions((mine, mine), (expected, expected), lambda: run.found)
         assert [torch.equal(one, expected) for one in taken] == [right, right]
 
 

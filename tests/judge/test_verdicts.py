@@ -13,9 +13,9 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 from kernelllm.core.types import Candidate, KernelUse, Problem, Severity, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
-from kernelllm.judge.trials import reference_run
-from kernelllm.judge.trials.configurations import unseen
-from kernelllm.judge.trials.refused_sizes import refused_sizes
+from kernelllm.judge.trials.autotune_configurations import untried
+from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes
+from kernelllm.judge.trials.reference_runs import reference_run
 from kernelllm.judge.verdict import compile_failure
 from kernelllm.problems import shrink
 
@@ -246,9 +246,9 @@ def test_a_full_disk_is_nobodys_compile_error() -> None:
 
 def test_configurations_that_nobody_saw_are_named() -> None:
     tried = {"k": {"BLOCK: 16": True, "BLOCK: 32": False}, "other": {}}
-    assert unseen({"k": {"BLOCK: 16": False}}, tried) is None
-    assert unseen({"k": {"BLOCK: 16": False, "BLOCK: 64": False}}, tried) == ("k", "BLOCK: 64")
-    assert unseen({"elsewhere": {"BLOCK: 64": False}}, tried) is None  # a kernel that never ran is told as one
+    assert untried({"k": {"BLOCK: 16": False}}, tried) is None
+    assert untried({"k": {"BLOCK: 16": False, "BLOCK: 64": False}}, tried) == ("k", "BLOCK: 64")
+    assert untried({"elsewhere": {"BLOCK: 64": False}}, tried) is None  # a kernel that never ran is told as one
 
 
 SIDES = ((80, 100), (40, 50))

@@ -14,7 +14,7 @@ from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.timing import contestants
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
 
 EXACT = matmul(', input_precision="ieee"')

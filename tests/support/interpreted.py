@@ -23,7 +23,7 @@ from kernelllm.core.garbage_collection import collect_seldom
 WARM = (
     "hypothesis", "torch", "torch._subclasses.schema_check_mode", "torch.utils.flop_counter", "triton.language.extra.cuda.libdevice",
     "triton.language.extra.libdevice", "kernelllm.backends.triton.emulator.driver", "kernelllm.backends.triton.emulator.interpreter",
-    "kernelllm.judge.worker.setup", "kernelllm.judge.worker.devices", "kernelllm.judge.worker.worker_main",
+    "kernelllm.judge.worker.setup", "kernelllm.judge.worker.fake_cuda", "kernelllm.judge.worker.worker_main",
     "kernelllm.judge.worker.fake_run", "kernelllm.judge.worker.sampled_run", "kernelllm.problems.instance",
 )  # fmt: skip
 """What scripts import; none of it changes torch or Triton by being imported."""

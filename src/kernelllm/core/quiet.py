@@ -28,11 +28,11 @@ CHATTY = (
 )
 """Loggers that print tracebacks of errors which are caught and told in a sentence."""
 
-_others: ContextVar[bool] = ContextVar("kernelllm_code_of_others", default=False)
+_others: ContextVar[bool] = ContextVar("kernelllm_third_party_output", default=False)
 
 
 class ResultsOnly:
-    """A stream in the place of ``sys.stdout``: what is written inside :func:`code_of_others` goes to ``sys.stderr``."""
+    """A stream in the place of ``sys.stdout``: what is written inside :func:`third_party_output` goes to ``sys.stderr``."""
 
     def __init__(self, results: Any) -> None:
         self._results = results
@@ -46,7 +46,7 @@ class ResultsOnly:
 
 @contextlib.contextmanager
 def results_only() -> Iterator[None]:
-    """For the command line, around a whole command: standard output gets nothing that :func:`code_of_others` prints."""
+    """For the command line, around a whole command: standard output gets nothing that :func:`third_party_output` prints."""
     before = sys.stdout
     sys.stdout = ResultsOnly(before)
     try:
@@ -56,7 +56,7 @@ def results_only() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def code_of_others() -> Iterator[None]:
+def third_party_output() -> Iterator[None]:
     """A context manager for code of a problem: what this thread prints is no result. Changes nothing where the process is not ours."""
     token = _others.set(True)
     try:

@@ -1,4 +1,4 @@
-"""The judge decides whether a candidate is right, honest and how fast. It never shares a process with one.
+"""Decides whether a candidate is right, honest and how fast, without ever sharing a process with one.
 
 ``Judge`` keeps warm worker servers and judges many candidates; ``judge`` judges one. The package itself can be
 called, as ``kernelllm.judge(problem, candidate)``.

@@ -1,4 +1,4 @@
-"""What a call of a model does beside its result: to its inputs, to the model's mode, and in whose memory its outputs lie.
+"""Finds what a call of a model does beside its result: to its inputs, to the model's mode, and in whose memory its outputs lie.
 
 The worker looks at the candidate's calls and the judge at the reference's. What both do is no finding.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernelllm.backends.host_tensors import has_storage
-from kernelllm.judge.transport import plain, values
+from kernelllm.judge.transport import trusted_torch, values
 
 _Range = tuple[int, int]
 _ONLY_NOTED = ("aten::record_stream", "aten::retain_grad")
@@ -22,7 +22,7 @@ class CallTraces:
     """Of one call; made before it."""
 
     def __init__(self, model: Any, inputs: Any) -> None:
-        self._modules = [(part, part.training) for _, part in plain.submodules(model)] if isinstance(model, torch.nn.Module) else []
+        self._modules = [(part, part.training) for _, part in trusted_torch.submodules(model)] if isinstance(model, torch.nn.Module) else []
         self._inputs, self._tensors = inputs, values.flatten(inputs)
         self._tree, self._described = values.encode(inputs, []), [_description(t) for t in self._tensors]
         self._at = [memory(t) for t in self._tensors]

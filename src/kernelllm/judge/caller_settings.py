@@ -1,4 +1,4 @@
-"""What the program around a model may have set, and what it may pass: no result may depend on it. Runs of a worker ask for one by name."""
+"""Lists what the program around a model may set or pass, on which no result may depend; runs of a worker ask for one by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From everything that was seen of one candidate to its verdict: observation, checks, status, message, evidence."""
+"""Turns everything that was seen of one candidate into its verdict: observation, checks, status, message, evidence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from kernelllm.judge.judge_settings import device_name
 from kernelllm.judge.observation import Observation
 from kernelllm.judge.timing.measure import Measurement
 from kernelllm.judge.transport.protocol import Reported
-from kernelllm.judge.trials.compare import tolerance_for
-from kernelllm.judge.trials.configurations import Configurations
+from kernelllm.judge.trials.autotune_configurations import Configurations
+from kernelllm.judge.trials.comparison.compare import tolerance_for
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.problems.readable_sizes import readable
 

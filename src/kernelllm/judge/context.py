@@ -1,4 +1,4 @@
-"""What all evaluations of one judge share."""
+"""Holds what all evaluations of one judge share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one candidate's judge holds the GPU: a lock against other judges, which its worker is lent, and a reservation of its memory."""
+"""Holds the GPU for one candidate's judge: a lock against other judges, which its worker is lent, and a reservation of its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One candidate on its way to a verdict: its source, its trials (on a CPU the compile beside them), its times, the conclusion."""
+"""Takes one candidate to its verdict: its source, its trials (on a CPU the compile beside them), its times, the conclusion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
-from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_something
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
@@ -21,25 +21,25 @@ from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
-from kernelllm.judge.trials.at_smallest_sizes import try_empty, try_sizes_of_one
-from kernelllm.judge.trials.compare import Rules
-from kernelllm.judge.trials.configurations import configurations, try_remaining
-from kernelllm.judge.trials.faint_arguments import try_denormal, try_faint_arguments, try_in_proportion
+from kernelllm.judge.trials.autotune_configurations import configurations, try_remaining
+from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.gradient_uses import try_gradient_uses
-from kernelllm.judge.trials.more_dimensions import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
-from kernelllm.judge.trials.other_attributes import try_attributes
-from kernelllm.judge.trials.other_calls import try_other_calls
-from kernelllm.judge.trials.other_settings import try_other_settings
-from kernelllm.judge.trials.other_uses import try_other_uses
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_results import changes_with_calls
-from kernelllm.judge.trials.refused_sizes import refused_sizes, try_other_sizes
-from kernelllm.judge.trials.sampled_programs import SeenThere, compare_sampled, told_of_unwritten
+from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_unit_sizes
+from kernelllm.judge.trials.inputs.near_zero_inputs import try_denormal, try_homogeneity, try_near_zero
+from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other_sizes
+from kernelllm.judge.trials.inputs.shape_trials import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
+from kernelllm.judge.trials.inputs.unconstrained_inputs import try_unconstrained_inputs
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state
+from kernelllm.judge.trials.sampled_programs import SampledOutput, compare_sampled, report_unwritten
 from kernelllm.judge.trials.schedule import TrialSeeds
-from kernelllm.judge.trials.state_dicts import try_state_dict
-from kernelllm.judge.trials.two_models import try_two_models
-from kernelllm.judge.trials.unusual_inputs import try_unusual_inputs
+from kernelllm.judge.trials.state.state_dicts import try_state_dict
+from kernelllm.judge.trials.state.two_models import try_two_models
+from kernelllm.judge.trials.usage.attribute_trials import try_attributes
+from kernelllm.judge.trials.usage.call_trials import try_calls
+from kernelllm.judge.trials.usage.gradient_trials import try_gradients
+from kernelllm.judge.trials.usage.setting_trials import try_settings
+from kernelllm.judge.trials.usage.usage_trials import try_usages
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.sizes import dtypes_of
 
@@ -157,7 +157,7 @@ class Evaluation:
             if len(workers) > 1 or not measured:
                 suppress()
             if not measured or len(workers) > 1:
-                self._try_other_uses(workers[0], references)
+                self._try_usages(workers[0], references)
             if not context.on_gpu and self._rules.profile == STRICT and seen.trials.failure is None:
                 self._try_other_launches(workers[0], references)
             for worker in workers[:-1]:
@@ -180,21 +180,21 @@ class Evaluation:
             failure.message = f"Built and run once more, after its trials: {failure.message}"
             trials.failure = failure.kept()
 
-    def _try_other_uses(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
+    def _try_usages(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
         """Sizes of 1 and 0, the other mode, other arguments, other layouts; where gradients are asked for, those of a part."""
         trials, reference = self._seen.trials, references[0]
         if trials.failure is not None or self._rules.profile != STRICT:
             return
         try:
-            for length, attempt in ((1, try_sizes_of_one), (0, try_empty)):
+            for length, attempt in ((1, try_unit_sizes), (0, try_empty_sizes)):
                 with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
                     trials.findings += attempt(worker, runs).findings()
             bounds, exact = compared_sizes(self._candidate.source), exact_sizes(self._candidate.source)
             if not self._context.on_gpu and (bounds or exact):
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact) as runs:
-                    trials.findings += try_sizes_of_one(worker, runs, None).findings()
+                    trials.findings += try_unit_sizes(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
-            if changes_with_calls(reference, reference.inputs(seed), seed):
+            if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
             else:
                 self._compare_uses(worker, references, seed)
@@ -209,22 +209,22 @@ class Evaluation:
         """Uses that are compared with others of their kind, of a reference that gives the same for the same inputs."""
         trials, reference = self._seen.trials, references[0]
         if reference.gradients:
-            trials.findings += try_gradient_uses(worker, reference, seed).findings()
+            trials.findings += try_gradients(worker, reference, seed).findings()
         dtypes = dtypes_of(self._candidate.source)
         often = counts_its_calls(self._candidate.source)
         with reference.forward_alone():
-            found = try_other_uses(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
+            found = try_usages(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
             if worker.left > _LEFT * worker.seconds:
                 trials.findings += try_two_models(worker, reference, seed)
                 trials.findings += try_state_dict(worker, reference, seed)
-                trials.findings += try_other_settings(worker, reference, seed)
-                trials.findings += try_unusual_inputs(worker, reference, seed)
-                trials.findings += try_faint_arguments(worker, reference, seed)
-                try_in_proportion(worker, reference, seed)
+                trials.findings += try_settings(worker, reference, seed)
+                trials.findings += try_unconstrained_inputs(worker, reference, seed)
+                trials.findings += try_near_zero(worker, reference, seed)
+                try_homogeneity(worker, reference, seed)
                 trials.findings += try_denormal(worker, reference, seed)
                 trials.findings += try_attributes(worker, reference, seed)
-                trials.findings += try_other_calls(worker, references, seed, keeps=keeps_something(self._candidate.source))
+                trials.findings += try_calls(worker, references, seed, keeps=keeps_state(self._candidate.source))
                 trials.findings += try_more_dimensions(worker, reference, seed)
                 trials.findings += try_broadcast(worker, reference, seed)
                 trials.findings += try_other_lengths(worker, reference, seed)
@@ -242,11 +242,11 @@ class Evaluation:
             seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
             try_remaining(worker, references[0], seed, configurations(worker))
             with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:
-                there = SeenThere(seen.trials.watched)
+                there = SampledOutput(seen.trials.watched)
                 if large is not None and (names := compare_sampled(worker, large, there)):
                     seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
                 if large is not None:
-                    seen.findings += told_of_unwritten(large.label, there.unwritten_read)
+                    seen.findings += report_unwritten(large.label, there.unwritten_read)
             seen.configurations = configurations(worker)
         except CandidateFailure as failure:
             seen.trials.failure = failure.kept()

@@ -1,4 +1,4 @@
-"""Gradients judged like outputs: a model's call gives its output, and the gradients of its inputs and parameters beside it.
+"""Makes gradients outputs: a model's call gives its output, and the gradients of its inputs and parameters beside it.
 
 Reference, candidate and baselines are all called this way where a backward is asked for, so that everything that looks at outputs looks
 at gradients as well. The gradients that come in are random, the same on both sides, and not always contiguous.
@@ -16,7 +16,7 @@ import torch
 
 from kernelllm.core.types import GRADIENTS, Problem
 from kernelllm.judge.judge_settings import JudgeSettings
-from kernelllm.judge.transport import plain, values
+from kernelllm.judge.transport import trusted_torch, values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.problems.nested import mapped
 
@@ -135,7 +135,7 @@ class Differentiated:
             self._gradients(graph.tensors, asked, retain=True)
         found = self._second(graph.tensors, asked) if self.order == SECOND else self._gradients(graph.tensors, asked)
         gradients = dict(zip([*sources, *known], found, strict=True))
-        detached = [plain.detach(t) for t in graph.tensors]
+        detached = [trusted_torch.detach(t) for t in graph.tensors]
         names = [*sources, *self._of.parameters]
         return {OUTPUT: values.decode(graph.tree, detached.__getitem__), **{GRADIENT + name: gradients.get(name) for name in names}}
 
@@ -174,7 +174,7 @@ class Differentiated:
         layout = self._calls % _LAYOUTS if self.layouts and output.dim() > 1 else 1
         key = (number, output.shape, output.dtype, output.device, layout)
         if key not in self._incoming:
-            with plain.no_hooks(), torch.no_grad():
+            with trusted_torch.no_hooks(), torch.no_grad():
                 generator = torch.Generator(output.device).manual_seed(_SEED + number)
                 kind = torch.complex64 if output.is_complex() else torch.float32
                 drawn = torch.randn(output.shape, dtype=kind, device=output.device, generator=generator)

@@ -1,4 +1,4 @@
-"""Hooks as users register them on a model: one that changes its inputs, and one that changes its output."""
+"""Registers hooks on a model as users do: one that changes its inputs, and one that changes its output."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernelllm.problems.nested import mapped
 @contextlib.contextmanager
 def hooked(model: torch.nn.Module) -> Iterator[None]:
     """While this is entered, the model has a forward pre-hook that halves every other floating-point element of its inputs, and a forward
-    hook that gives :func:`turned` output."""
+    hook that gives :func:`negated` output."""
     module = torch.nn.Module  # not what a candidate has under these names
     handles = [module.register_forward_pre_hook(model, _before)]
-    handles.append(module.register_forward_hook(model, lambda _, __, output: turned(output)))
+    handles.append(module.register_forward_hook(model, lambda _, __, output: negated(output)))
     try:
         yield
     finally:
@@ -25,7 +25,7 @@ def hooked(model: torch.nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def turned(output: Any) -> Any:
+def negated(output: Any) -> Any:
     """The output with other numbers in all its tensors."""
     return mapped(output, lambda t: ~t if t.dtype is torch.bool else -t if t.is_floating_point() or t.is_complex() else t + 1)
 

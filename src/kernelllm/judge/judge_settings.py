@@ -1,4 +1,4 @@
-"""How to judge: the settings, checked, and the device they mean."""
+"""Checks the settings of a judge, and finds the device that they mean."""
 
 from __future__ import annotations
 

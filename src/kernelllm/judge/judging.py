@@ -1,4 +1,4 @@
-"""The judge: a problem and a candidate in, a verdict out."""
+"""Judges: takes a problem and a candidate, and gives a verdict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Whether a model goes on holding the memory of its outputs after they were handed over: one set after the other, until it writes into
-them again or memory is full."""
+"""Tells whether a model goes on holding the memory of its outputs after they were handed over.
+
+It takes one set after the other, until the model writes into them again or memory is full.
+"""
 
 from __future__ import annotations
 

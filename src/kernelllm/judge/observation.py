@@ -1,4 +1,4 @@
-"""What judge and worker saw of one candidate: the material that checks decide on.
+"""Records what judge and worker saw of one candidate: the material that checks decide on.
 
 Fields marked *worker* were reported by the untrusted worker: a check may use them to accuse, never to
 acquit. All others were seen or computed in the judge's own process.
@@ -40,7 +40,7 @@ class TrialRun:
     trial: Trial
     state: str = "reference"
     """Which parameters: ``reference`` (the reference's), ``own`` (the candidate's, whose names differ), or another state
-    (see :mod:`kernelllm.judge.trials.parameter_states`)."""
+    (see :mod:`kernelllm.judge.trials.state.parameter_states`)."""
     mutated_inputs: tuple[int, ...] = ()
     """Positions of the flattened input tensors that differ after the candidate's run and not after the reference's."""
     mutated_state: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Counts what ATen operators run, and the FLOPs of the heavy ones. The worker counts the candidate's, the judge the reference's."""
+"""Counts what ATen operators run, and the FLOPs of the heavy ones: the worker the candidate's, the judge the reference's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one call of an operator computes: FLOPs of heavy ones by formulas or bounds, elements of light ones."""
+"""Computes how much work one call of an operator is: FLOPs of heavy ones by formulas or bounds, elements of light ones."""
 
 from __future__ import annotations
 

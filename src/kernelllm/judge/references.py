@@ -1,4 +1,4 @@
-"""The references of a problem at all sizes that its candidates are tried at: built once, and lent to one candidate at a time."""
+"""Builds the references of a problem at all sizes of its trials once, and lends them to one candidate at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
-from kernelllm.judge.trials.failed_runs import failures_logged
-from kernelllm.judge.trials.input_distribution import UNEVEN
-from kernelllm.judge.trials.reference import Reference, prepare
-from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepared
+from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
+from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
+from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
+from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepare_run
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.seeds import own_generators
@@ -84,7 +84,7 @@ class References:
         if any(described.inputs == reference.sizes.inputs for reference in tried):
             return None
         with own_generators(), failures_logged("No large size could be tried", ProblemError):
-            return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED, UNEVEN)
+            return prepare_run(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED, UNEVEN)
         return None
 
     @contextlib.contextmanager
@@ -135,7 +135,7 @@ class References:
         with own_generators(), failures_logged("A set of sizes is not tried", ProblemError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
             described, gradients = shrink.describe(problem, overrides), bool(tried[0].gradients)
-            return prepared(prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients), INIT_SEED)
+            return prepare_run(prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients), INIT_SEED)
         return None
 
     def fixed_by(self, candidate: str, problem: Problem) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Verdicts that the candidate's source alone decides. Nothing here needs torch, so that a syntax error is told at once."""
+"""Gives the verdicts that the candidate's source alone decides, without torch, so that a syntax error is told at once."""
 
 from __future__ import annotations
 

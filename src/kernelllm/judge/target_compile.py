@@ -1,4 +1,4 @@
-"""The compile check on a machine without a GPU: what a candidate launches, compiled for the target.
+"""Compiles what a candidate launches for the target, on a machine without a GPU.
 
 At the problem's original sizes first (sizes decide tiles, and with them shared memory): on fake tensors without memory, or on memory that
 nobody touches. Where that does not work for a problem or a candidate, at a shrunk size on real tensors.
@@ -29,8 +29,8 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import arenas, values
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.trials.configurations import Configurations, unseen
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.autotune_configurations import Configurations, untried
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
 from kernelllm.problems import shrink
 from kernelllm.problems.fake_mode import fake_mode
@@ -176,7 +176,7 @@ class CompileBeside:
         """Where a kernel of the original sizes, or a configuration, ran at none of those tried. After :meth:`result`."""
         at_original = {k.name: k.configurations for k in self._compile.at_original}
         never = [name for name in at_original if name not in launched]
-        hidden = unseen(at_original, configurations)
+        hidden = untried(at_original, configurations)
         text = " at the original sizes and at none of those tried: nobody saw what it computes."
         found = []
         if never:

@@ -1,4 +1,4 @@
-"""The tensors among the arguments of a function of torch. Each that a candidate uses is looked at, so this is quick."""
+"""Finds the tensors among the arguments of a function of torch, quickly: each call of a candidate's is looked at."""
 
 from __future__ import annotations
 

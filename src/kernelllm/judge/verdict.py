@@ -1,4 +1,4 @@
-"""From what was seen to one verdict."""
+"""Turns what was seen into one verdict."""
 
 from __future__ import annotations
 

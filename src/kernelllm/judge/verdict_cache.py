@@ -1,4 +1,4 @@
-"""Verdicts that were given once are not worked out again: kept in memory, and where asked for in files of the user's cache folder.
+"""Keeps verdicts that were given once: in memory, and where asked for in files of the user's cache folder.
 
 An entry is found by everything that decides a verdict: problem, candidate, settings, device, target, the versions of Python,
 torch and Triton, and the text of the judge's own code. A verdict from here says so (``recorded``), because its times are of

@@ -1,4 +1,4 @@
-"""The workers of one judge: warm servers for each kernel language, limits, and spares that wait for a candidate."""
+"""Keeps the workers of one judge: warm servers for each kernel language, limits, and spares that wait for a candidate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.isolation.forkserver import ForkServer
 from kernelllm.judge.isolation.limits import Limits, call_seconds
 from kernelllm.judge.judge_settings import JudgeSettings
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import shrink
 
 _LOG = logging.getLogger(__name__)

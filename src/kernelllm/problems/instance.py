@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.quiet import code_of_others
+from kernelllm.core.quiet import third_party_output
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
@@ -148,7 +148,7 @@ class Instance:
     @contextlib.contextmanager
     def _running(self, stage: str) -> Iterator[None]:
         try:
-            with own_generators(), code_of_others(), importable(self._folder):
+            with own_generators(), third_party_output(), importable(self._folder):
                 yield
         except ProblemError:
             raise

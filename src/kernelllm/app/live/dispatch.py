@@ -20,8 +20,8 @@ from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flat
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.core.errors import UsageError
-from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.tf32_allowance import Tf32Convolutions
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.reference_runs.tf32_allowance import Tf32Convolutions
 
 log = logging.getLogger(__name__)
 _MOST_KEYS = 4096

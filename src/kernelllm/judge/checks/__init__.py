@@ -1,4 +1,4 @@
-"""Checks: one file recognises one way to cheat.
+"""Holds the checks: one file recognises one way to cheat.
 
 A check is a class with ``name``, ``describe`` and any of ``source(tree, backend) -> list[Finding]`` (the candidate's syntax
 tree, and its kernel language) and ``observed(observation) -> list[Finding]`` (what judge and worker saw). A finding of

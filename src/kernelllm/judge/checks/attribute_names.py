@@ -1,4 +1,4 @@
-"""Names of attributes in whatever form the source has them: ``x.a``, ``case C(a=_)``, ``getattr(x, "a")``, ``"{0.a}"``.
+"""Finds attribute names in whatever form the source has them: ``x.a``, ``case C(a=_)``, ``getattr(x, "a")``, ``"{0.a}"``.
 
 Some names lead from any object into the interpreter (``__globals__``, ``f_back``). They are looked for everywhere but in docstrings,
 and a name that is made at run time must not be able to become one of them.
@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from kernelllm.judge.checks.string_values import Parameter
 from kernelllm.judge.checks.syntax import Source
-from kernelllm.judge.checks.texts import Parameter
 
 INTERNALS = frozenset((
     "__globals__", "__closure__", "__code__", "__builtins__", "__subclasses__", "__mro__", "__bases__", "__base__", "__getattribute__",

@@ -1,4 +1,4 @@
-"""Whether a candidate's source counts its calls, or keeps a list of them, and may decide by that."""
+"""Tells whether a candidate's source counts its calls, or keeps a list of them, and may decide by that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kernelllm.judge.checks.walked import WalkedSource, walked
+from kernelllm.judge.checks.parsed_source import ParsedSource, parse_source
 
 _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",
@@ -21,7 +21,7 @@ _ITERATORS = frozenset({
 def counts_its_calls(source: str) -> bool:
     """Whether what is changed outside of a function's own names, from what it was before, is asked for elsewhere. Honest files do so
     as well, to log or to prepare something once: such a candidate is called more often, and nothing is said of it."""
-    known = walked(source)
+    known = parse_source(source)
     if known is None:
         return False
     if any(_takes_next(nodes) or _orders_versions(nodes) for nodes in known.functions.values()):
@@ -34,10 +34,10 @@ def counts_its_calls(source: str) -> bool:
     return any(read[name] > inside[name] for name, _ in changed)
 
 
-def keeps_something(source: str) -> bool:
+def keeps_state(source: str) -> bool:
     """Whether anything may be kept from one call to the next: a function other than a constructor writes to an attribute, an element or
     a name outside of it, or its results are kept. True in doubt."""
-    known = walked(source)
+    known = parse_source(source)
     return known is None or any(_keeps(node) for nodes in known.functions.values() for node in nodes)
 
 
@@ -95,7 +95,7 @@ def _made_of(name: str, value: ast.expr) -> bool:
     return name in _read(ast.walk(value)) or name in texts
 
 
-def _kept_iterators(known: WalkedSource) -> Iterator[str]:
+def _kept_iterators(known: ParsedSource) -> Iterator[str]:
     """Names and attributes that hold what is used up by being looked at."""
     generators = {function.name for function, nodes in known.definitions.items() if _yields(nodes)} | _ITERATORS
     for node in known.nodes:

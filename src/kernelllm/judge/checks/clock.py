@@ -1,4 +1,4 @@
-"""Looks at the clock, sleeps, or reports less time than passed."""
+"""Flags candidates that look at the clock, sleep, or report less time than passed."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Numbers that a candidate's source compares with: between two of them, at one of them, or where a remainder is one of them it may do
-something that it does at no size tried."""
+"""Finds the numbers that a candidate's source compares sizes with.
+
+Between two of them, at one of them, or where a remainder is one of them it may do something that it does at no size tried.
+"""
 
 from __future__ import annotations
 
 import ast
 
-from kernelllm.judge.checks.walked import walked
+from kernelllm.judge.checks.parsed_source import parse_source
 
 _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
@@ -38,7 +40,7 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
 
 def _compares(source: str) -> tuple[list[ast.Compare], dict[str, int]]:
     """All comparisons, and names that the file gives to numbers."""
-    known = walked(source)
+    known = parse_source(source)
     if known is None:
         return [], {}
     named: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Launches kernels that are not what makes the output: it does not depend on them, or they do next to none of the arithmetic."""
+"""Flags kernels that are not what makes the output: it does not depend on them, or they do next to none of the arithmetic."""
 
 from __future__ import annotations
 

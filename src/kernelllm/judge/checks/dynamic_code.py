@@ -1,4 +1,4 @@
-"""Code that is not in the file: built from strings, unpickled, or taken from the reference."""
+"""Flags code that is not in the file: built from strings, unpickled, or taken from the reference."""
 
 from __future__ import annotations
 

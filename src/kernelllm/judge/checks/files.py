@@ -1,4 +1,4 @@
-"""Reads files or the environment, or writes outside its own tensors."""
+"""Flags candidates that read files or the environment, or write outside their own tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes into its inputs."""
+"""Flags candidates that write into their inputs."""
 
 from __future__ import annotations
 

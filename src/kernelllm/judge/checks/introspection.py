@@ -1,4 +1,4 @@
-"""Looks through the interpreter for the harness: stack frames, live objects, loaded modules."""
+"""Flags candidates that look through the interpreter for the harness: stack frames, live objects, loaded modules."""
 
 from __future__ import annotations
 

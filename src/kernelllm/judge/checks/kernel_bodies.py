@@ -1,4 +1,4 @@
-"""Does a candidate branch? Read off its source."""
+"""Tells from a candidate's source whether it branches."""
 
 from __future__ import annotations
 

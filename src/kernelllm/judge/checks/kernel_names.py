@@ -1,4 +1,4 @@
-"""Uses in a kernel what only Python knows, so that the interpreter may run something else than what is compiled."""
+"""Flags kernels that use what only Python knows, so that the interpreter may run something else than what is compiled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from kernelllm.backends.base import Backend, LanguageNames
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.environment_probes import MACHINE, PROCESS, own_names
 from kernelllm.judge.checks.scopes import Binding
+from kernelllm.judge.checks.string_values import Parameter
 from kernelllm.judge.checks.syntax import Source, analyse, kernels, starts
-from kernelllm.judge.checks.texts import Parameter
-from kernelllm.judge.checks.whereabouts import MACHINE, PROCESS, own_names
 
 _DEPTH = 4
 _BINDERS = frozenset({"globals", "setattr", "vars", "locals", "modules", "__dict__", "__setattr__", "import_module", "__import__"})

@@ -1,6 +1,6 @@
-"""Returns something that computes only when it is looked at.
+"""Flags outputs that compute only when they are looked at.
 
-Outputs that are no plain tensors are refused by the worker too, see :mod:`kernelllm.judge.transport.plain`.
+Outputs that are no plain tensors are refused by the worker too, see :mod:`kernelllm.judge.transport.trusted_torch`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators of torch's of which it is known that they are light: a few operations for each element of their largest operand or result.
+"""Lists torch's operators that are known to be light: a few operations for each element of their largest operand or result.
 
 Every other operator that computes may be a matrix product in disguise, and is charged as one. So this is a list of what is known,
 and an operator that a later version of torch brings is not in it until someone has looked at it.

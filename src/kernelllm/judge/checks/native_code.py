@@ -1,4 +1,4 @@
-"""Leaves Python: foreign functions, its own C or CUDA, raw memory."""
+"""Flags candidates that leave Python: foreign functions, their own C or CUDA, raw memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talks to the network or to other processes."""
+"""Flags candidates that talk to the network or to other processes."""
 
 from __future__ import annotations
 

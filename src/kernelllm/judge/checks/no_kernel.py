@@ -1,4 +1,4 @@
-"""Has no kernel of its own, or does not launch it."""
+"""Flags candidates that have no kernel of their own, or do not launch it."""
 
 from __future__ import annotations
 

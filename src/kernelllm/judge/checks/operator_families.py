@@ -1,4 +1,4 @@
-"""Torch's operators by what they do: free (allocation, views, copies), moving, or computing something, by family."""
+"""Sorts torch's operators by what they do: free (allocation, views, copies), moving, or computing something, by family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets another library's kernels do the work."""
+"""Flags candidates that let another library's kernels do the work."""
 
 from __future__ import annotations
 

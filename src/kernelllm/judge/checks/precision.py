@@ -1,4 +1,4 @@
-"""Computes in less precision than the problem asks for.
+"""Flags candidates that compute in less precision than the problem asks for.
 
 What decides is the error against a float64 reference (the ``strict`` profile); this check says where the precision may
 have gone.

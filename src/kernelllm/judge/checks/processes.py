@@ -1,4 +1,4 @@
-"""Starts, ends or signals processes."""
+"""Flags candidates that start, end or signal processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives the same output whatever the inputs are, or remembers inputs by their address."""
+"""Flags candidates that give the same output whatever the inputs are, or remember inputs by their address."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.string_values import Element
 from kernelllm.judge.checks.syntax import Source, analyse, starts
-from kernelllm.judge.checks.texts import Element
 from kernelllm.judge.observation import Observation, TrialRun
 
 _LEAST_RUNS = 3

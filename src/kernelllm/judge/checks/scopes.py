@@ -1,11 +1,11 @@
-"""Which names a candidate's source binds where, and to what."""
+"""Finds which names a candidate's source binds where, and to what."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
 
-from kernelllm.judge.checks.texts import Element, Parameter
+from kernelllm.judge.checks.string_values import Element, Parameter
 
 _PASSED_ON = frozenset((
     "os", "sys", "subprocess", "ctypes", "socket", "threading", "gc", "inspect", "builtins", "importlib", "pickle", "traceback", "shutil",

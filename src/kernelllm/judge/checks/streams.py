@@ -1,4 +1,4 @@
-"""Leaves work on a side stream, so that a timer on the current stream stops early."""
+"""Flags work that is left on a side stream, so that a timer on the current stream stops early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the names in a candidate's source stand for, as far as the text alone tells.
+"""Finds what the names in a candidate's source stand for, as far as the text alone tells.
 
 Aliases (``import torch as t``, ``cuda = t.cuda``, ``self.f = t.mm``), ``getattr`` and ``importlib`` with strings that
 are constant or built from constants, dictionaries of functions and default arguments are followed; anything else is
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Finding
 from kernelllm.judge.checks.scopes import Binding, Scope, Scopes, direct
-from kernelllm.judge.checks.texts import Element, Parameter, of_element, texts
+from kernelllm.judge.checks.string_values import Element, Parameter, of_element, texts
 
 _LOAD = ast.Load()
 _NAMING = ast.Name | ast.Attribute | ast.Subscript | ast.Call
@@ -313,7 +313,7 @@ def uses_of(tree: ast.Module, check: str, *paths: str) -> list[Finding]:
 def as_imported(text: str) -> ast.Module:
     """The tree without what runs only where the file is a program: ``if __name__ == "__main__":``. All who read it share it.
 
-    Raises what :func:`kernelllm.core.text.parse` raises.
+    Raises what :func:`kernelllm.core.text.syntax_tree` raises.
     """
     tree = syntax_tree(text)
     if "__main__" not in text:

@@ -1,4 +1,4 @@
-"""Replaces functions of torch, of the kernel language, of Python or of the harness."""
+"""Flags candidates that replace functions of torch, of the kernel language, of Python or of the harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes on a thread, so that the call returns before the work is done."""
+"""Flags candidates that compute on a thread, so that the call returns before the work is done."""
 
 from __future__ import annotations
 

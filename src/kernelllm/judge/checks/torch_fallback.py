@@ -1,4 +1,4 @@
-"""Leaves the work to torch.
+"""Flags candidates that leave the work to torch.
 
 Tracks: ``kernels-only`` (torch may allocate, view, copy, cast, pad and gather), ``hybrid`` (torch may do a part of the
 work, not all of it). Without a track the rule is ``hybrid``'s, and what torch did is reported.

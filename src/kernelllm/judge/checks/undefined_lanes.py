@@ -1,4 +1,4 @@
-"""Counts what masked lanes hold that a load gave no value.
+"""Warns where a result may count what masked lanes hold that a load gave no value.
 
 In an emulator such lanes hold what no result can depend on, and the runs decide. A GPU mostly reads zero there, by luck: the source warns.
 """

@@ -1,4 +1,4 @@
-"""Which files a worker may read, and which variables it may see."""
+"""Says which files a worker may read, and which variables it may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a candidate fails: what its worker replied, or how the worker ended, as a status and a message."""
+"""Turns a candidate's failure (its worker's reply, or how the worker ended) into a status and a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge's side of one candidate: a worker, its arenas and its time, with every way to fail turned into a :class:`CandidateFailure`."""
+"""Drives one candidate's worker from the judge's side, and turns every way to fail into a :class:`CandidateFailure`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Packed = tuple[Any, tuple[p.TensorSpec, ...], Arena]
 """A value's tree, and where its tensors lie."""
 
 
-class CandidateRun(p.RunFigures, frozen=True, kw_only=True):
+class CandidateRun(p.RunStatistics, frozen=True, kw_only=True):
     """One run as the judge saw it, with what the worker counted."""
 
     value: Any
@@ -219,7 +219,7 @@ class CandidateProcess(Closing):
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = {i: now.clone() for i, t in enumerate(originals) if _differs(now := arena.view(specs[i]), t)}
-        counted = {name: getattr(ran, name) for name in p.RunFigures.__struct_fields__}
+        counted = {name: getattr(ran, name) for name in p.RunStatistics.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun:

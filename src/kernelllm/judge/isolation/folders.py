@@ -1,4 +1,4 @@
-"""Folders that candidate code may have filled with anything: how much they hold, and their removal.
+"""Measures and removes folders that candidate code may have filled with anything.
 
 Nothing here recurses, and no path grows with the depth of a folder.
 """

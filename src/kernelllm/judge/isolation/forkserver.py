@@ -1,4 +1,4 @@
-"""The judge's handle on its forkservers and workers."""
+"""Starts forkservers and workers, and holds the judge's end of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landlock through its three system calls: which files, ports and processes this process may still touch.
+"""Calls Landlock by its three system calls, to restrict which files, ports and processes this process may touch.
 
 The `landlock` package on PyPI is an alpha that knows files only, and a sandbox for kernels needs ports, signals
 and abstract sockets too, hence this file. Source of numbers: Linux's include/uapi/linux/landlock.h and

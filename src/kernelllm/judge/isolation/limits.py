@@ -1,4 +1,4 @@
-"""What a worker may use, and what its supervisor says about its end."""
+"""Defines what a worker may use, and what its supervisor says about its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker servers that start before this process imports torch, so that both do so at the same time.
+"""Starts worker servers before this process imports torch, so that both do so at the same time.
 
 A server takes as long to import torch as its judge does. A command that is going to judge begins them first; the judge takes
 them over. What nobody took ends with this process.

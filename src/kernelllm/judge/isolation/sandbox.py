@@ -1,4 +1,4 @@
-"""What a candidate's process may touch: its own folder, the libraries it runs on, and nothing else.
+"""Restricts a candidate's process to its own folder and the libraries it runs on.
 
 The supervisor asks :func:`prepare` what this machine offers, then forks, and the child calls :func:`enter`, single-threaded
 and before any candidate code or CUDA, so that every later thread and subprocess (ptxas, gcc) is confined too. Each layer is

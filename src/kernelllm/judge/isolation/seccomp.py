@@ -1,4 +1,4 @@
-"""A small seccomp filter: a table of system calls that a kernel has no business with, as BPF.
+"""Builds a small seccomp filter as BPF: a table of system calls that a kernel has no business with.
 
 Own code because the Python bindings (`pyseccomp`) need libseccomp.so, which most images lack. Numbers are from
 Linux's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h; the filter format is seccomp(2)'s.

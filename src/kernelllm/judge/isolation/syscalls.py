@@ -1,4 +1,4 @@
-"""The small system calls behind the sandbox: namespaces, capabilities, process control, and attacks on one's own walls."""
+"""Makes the small system calls behind the sandbox: namespaces, capabilities, process control, and attacks on one's own walls."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How fast is the candidate? Rounds of measurements, baselines, the floor, and whether the worker's clock tells the truth."""
+"""Measures how fast a candidate is: rounds of measurements, baselines, the floor, and whether the worker's clock tells the truth."""

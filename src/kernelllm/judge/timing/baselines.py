@@ -1,4 +1,4 @@
-"""The reference as its own competitor: run as it is, and by torch.compile."""
+"""Times the reference as its own competitor: run as it is, and by torch.compile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernelllm.judge.device_share import DeviceShare
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.pool.locks import DeviceLock
 
 _LOG = logging.getLogger(__name__)

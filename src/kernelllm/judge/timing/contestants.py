@@ -1,4 +1,4 @@
-"""What is timed: the candidate in its worker, and baselines in this process, all in the same way."""
+"""Holds what is timed: the candidate in its worker, and baselines in this process, all in the same way."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.run_clock import RunClock
 from kernelllm.judge.timing.launch_lead import MIN_LEAD_FLUSHES, TRIES, EnqueuedBatch, LaunchLead, Lead
-from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.survivable import survives
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems.seeds import seed_all
 
 _CHECKED_SHARE = 0.4
@@ -280,7 +280,7 @@ def watch_once_more(
 def _keeps_results(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> Finding | None:
     """Two calls on the same fresh inputs: both must launch the same kernels."""
     fresh = input_distribution.vary(inputs, input_distribution.TOUCHED, seed)
-    if not survives(reference, fresh, whole_numbers=True):
+    if not no_device_assert(reference, fresh, whole_numbers=True):
         return None
     first, second = (process.run(fresh, seed, apart=True, bare=True).launches for _ in range(2))
     if second >= first:

@@ -1,4 +1,4 @@
-"""What a device really reaches, measured once by ``kernelllm doctor --measure`` and used for floors from then on.
+"""Measures what rates a device really reaches (``kernelllm doctor --measure``), which floors use from then on.
 
 A datasheet's rates are reached by nothing. The ceiling of a device is the best that the simplest large work gets on it: bytes
 moved by fills, copies and sums, operations of square matrix products in each precision. Kept in the user's cache folder, by

@@ -1,4 +1,4 @@
-"""Is a run as fast on inputs that the candidate never saw as on the timed ones, which come again and again?
+"""Tells whether a run is as fast on inputs that the candidate never saw as on the timed ones, which come again and again.
 
 Results can be kept without fewer launches: a kernel may compare its inputs with earlier ones, and copy what it computed for them.
 """

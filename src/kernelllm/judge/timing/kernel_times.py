@@ -1,4 +1,4 @@
-"""How long one configuration of an autotuned kernel takes on the GPU.
+"""Measures how long one configuration of an autotuned kernel takes on the GPU.
 
 Triton's own benchmark lets the GPU wait for the host: while launches are watched, or on a slow host, it times launching, and the choice
 among configurations is left to chance.

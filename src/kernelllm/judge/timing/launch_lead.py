@@ -1,4 +1,4 @@
-"""How long the GPU is kept busy before a batch of timed runs, so that the host has launched each run before the GPU comes to it.
+"""Keeps the GPU busy before a batch of timed runs until the host has launched each run before the GPU comes to it.
 
 Events measure the GPU's time of a run only while launches wait for the GPU. Where preparing a run takes longer than the flush before it
 and the run itself, the GPU catches up after some runs, and from then on the host's time is measured. Which runs these are is known

@@ -1,4 +1,4 @@
-"""Timing on a GPU: the candidate in its worker against baselines in this process, in turns, on the same inputs.
+"""Times the candidate in its worker against baselines in this process on a GPU, in turns, on the same inputs.
 
 The candidate's times come from device events in its own process, so they are cross-checked: the judge's clock over a whole
 batch bounds them from above, outputs of randomly chosen timed runs must be right, and no time may undercut the memory floor.
@@ -27,9 +27,9 @@ from kernelllm.judge.timing.baselines import Baselines
 from kernelllm.judge.timing.contestants import TimedBaseline, TimedCandidate, TimingMethod, watch_once_more
 from kernelllm.judge.timing.launch_lead import LaunchLead
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules, compare
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.pool import cores
 from kernelllm.problems.nested import mapped
 

@@ -1,4 +1,4 @@
-"""Speed of light: the least time a device needs for the bytes and operations of the reference.
+"""Computes the speed of light: the least time a device needs for the bytes and operations of the reference.
 
 Bytes: every input, parameter and buffer that the reference reads counts once, every output once, and
 nothing in between (a perfect kernel keeps intermediates on the chip). Where only a part of a tensor is

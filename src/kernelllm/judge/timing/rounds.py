@@ -1,4 +1,4 @@
-"""How long a candidate and its baselines take, measured round by round so that drift hits all of them alike.
+"""Measures a candidate and its baselines round by round, so that drift hits all of them alike.
 
 The loop knows nothing of devices: a :class:`Contestant` runs a batch and returns one time a run. Rounds go
 on until the 95 % interval of every median is within :data:`GOAL` of it, or the budget ends. Each round runs the

@@ -1,4 +1,4 @@
-"""Memory that judge and worker both see, and tensors in it.
+"""Allocates memory that judge and worker both see, and puts tensors in it.
 
 Host memory is a sealed ``memfd`` (it cannot be shrunk or grown by the worker); GPU memory is an allocation of the judge
 that the worker opens by CUDA IPC. Every tensor gets a storage of its own over its bytes, with guards of
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.judge.transport import plain
+from kernelllm.judge.transport import trusted_torch
 from kernelllm.judge.transport.protocol import ArenaRef, ProtocolError, TensorSpec
 from kernelllm.judge.transport.values import ValueProblem, dtype, dtype_name
 
@@ -70,7 +70,7 @@ class HostArena:
         if count == 0:
             return torch.empty(spec.shape, dtype=kind)
         flat = torch.frombuffer(self._map, dtype=kind, count=count, offset=spec.offset)
-        return plain.as_strided(flat, spec.shape, spec.stride)
+        return trusted_torch.as_strided(flat, spec.shape, spec.stride)
 
     def poison(self, start: int = 0, stop: int | None = None) -> None:
         """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
@@ -117,7 +117,7 @@ class CudaArena:
         if count == 0:
             return torch.empty(spec.shape, dtype=kind, device=f"cuda:{self.device}")
         flat = as_tensor(self._pointer + spec.offset, count * kind.itemsize, self.device).view(kind)
-        return plain.as_strided(flat, spec.shape, spec.stride)
+        return trusted_torch.as_strided(flat, spec.shape, spec.stride)
 
     def poison(self, start: int = 0, stop: int | None = None) -> None:
         """Fill the bytes from ``start`` to ``stop`` (default: all) with :data:`POISON`."""
@@ -181,10 +181,10 @@ def layout(tensors: Sequence[torch.Tensor], *, contiguous: bool = False, start: 
     Strides are kept (so that a transposed input arrives transposed) unless ``contiguous``.
     """
     specs, offset = [], start
-    with plain.no_hooks():
+    with trusted_torch.no_hooks():
         for tensor in tensors:
-            kind, shape = plain.dtype(tensor), tuple(plain.shape(tensor))
-            stride = _contiguous_stride(shape) if contiguous else tuple(plain.stride(tensor))
+            kind, shape = trusted_torch.dtype(tensor), tuple(trusted_torch.shape(tensor))
+            stride = _contiguous_stride(shape) if contiguous else tuple(trusted_torch.stride(tensor))
             specs.append(TensorSpec(dtype_name(kind), shape, stride, offset))
             offset += _room(shape, stride, kind)
     return tuple(specs), offset
@@ -221,14 +221,14 @@ def put(arena: Arena, specs: Sequence[TensorSpec], tensors: Sequence[torch.Tenso
 
     Uses PyTorch's own functions alone: the tensors may be a candidate's.
     """
-    with plain.no_hooks():
+    with trusted_torch.no_hooks():
         for spec, tensor in zip(specs, tensors, strict=True):
-            source, target = plain.detach(tensor), arena.view(spec)
+            source, target = trusted_torch.detach(tensor), arena.view(spec)
             expanded = (step == 0 and length > 1 for length, step in zip(spec.shape, spec.stride, strict=True))
             index = tuple(slice(0, 1) if one else slice(None) for one in expanded)
             if index:
-                target, source = plain.getitem(target, index), plain.getitem(source, index)
-            plain.copy_(target, plain.resolve_neg(plain.resolve_conj(source)))
+                target, source = trusted_torch.getitem(target, index), trusted_torch.getitem(source, index)
+            trusted_torch.copy_(target, trusted_torch.resolve_neg(trusted_torch.resolve_conj(source)))
 
 
 def guard(arena: Arena, specs: Sequence[TensorSpec]) -> None:

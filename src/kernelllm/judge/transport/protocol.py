@@ -1,4 +1,4 @@
-"""The messages between judge and worker.
+"""Defines the messages between judge and worker.
 
 Transport (:mod:`kernelllm.judge.transport.wire`): a Unix stream socket pair. Each message is a 4-byte big-endian length
 and that many bytes of msgpack. File descriptors (memory arenas) travel from judge to worker only, with the length bytes
@@ -36,7 +36,7 @@ import msgspec
 
 from kernelllm.backends.base import CompiledKernel
 from kernelllm.core.errors import WorkerError
-from kernelllm.judge.transport.run_figures import RunFigures as RunFigures
+from kernelllm.judge.transport.run_statistics import RunStatistics as RunStatistics
 
 MAX_COMMAND = 64 * 2**20
 MAX_REPLY = 16 * 2**20
@@ -142,7 +142,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     observe: bool = False  # record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum
     apart: bool = False
     """Likewise, but not in the sum: the run is at another size than those that are summed up."""
-    bare: bool = False  # run without fences: to the candidate, memory is what it is in timed runs
+    bare: bool = False  # run without guard regions: to the candidate, memory is what it is in timed runs
     grad: bool = False  # with gradients enabled, and inputs that require them, as those who call a model often have them
     setting: str = ""  # with one of kernelllm.judge.caller_settings
     inference: bool = False  # in inference mode
@@ -302,7 +302,7 @@ class Grow(msgspec.Struct, tag="grow"):
     bytes: int
 
 
-class Ran(RunFigures, frozen=True, tag="ran"):
+class Ran(RunStatistics, frozen=True, tag="ran"):
     id: int
     tree: Any
     tensors: tuple[TensorSpec, ...]

@@ -1,4 +1,4 @@
-"""Python values as trees of ``[tag, payload]`` that msgpack can carry, tensors apart.
+"""Encodes Python values as trees of ``[tag, payload]`` that msgpack can carry, tensors apart.
 
 =======  ==================================  ========================
 tag      value                               payload
@@ -36,7 +36,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.transport import plain
+from kernelllm.judge.transport import trusted_torch
 from kernelllm.problems import nested
 
 _DESCRIBED = re.compile(r"(\w+)\[([\d, ]*)\]")
@@ -54,7 +54,7 @@ def encode(value: Any, tensors: list[torch.Tensor], *, strict: bool = False, att
 
     ``attributes`` is for a constructor's arguments: settings in an object of a plain class keep their attributes.
     ``strict`` is for what a candidate returns: only exact types are taken, and no method of theirs is called.
-    Raises ValueProblem for an object of a type not in the table above, :class:`.plain.NotPlain` for an unusual tensor.
+    Raises ValueProblem for an object of a type not in the table above, :class:`.trusted_torch.NotPlain` for an unusual tensor.
     """
     if strict:
         return _encode_strict(value, tensors, {}, [MAX_NODES], 0)
@@ -75,9 +75,9 @@ def _encode_strict(value: Any, tensors: list[torch.Tensor], known: dict[int, int
     if depth > MAX_DEPTH or budget[0] < 0:
         raise ValueProblem("The output is nested too deeply, or has too many values.")
     kind = type(value)
-    if plain.is_tensor(kind):
+    if trusted_torch.is_tensor(kind):
         if id(value) not in known:
-            plain.check(value)
+            trusted_torch.check(value)
             known[id(value)] = len(tensors)
             tensors.append(value)
         return ["t", known[id(value)]]
@@ -92,7 +92,7 @@ def _encode_strict(value: Any, tensors: list[torch.Tensor], known: dict[int, int
         pairs = dict.items(value if mapping else object.__getattribute__(value, "__dict__"))
         return ["d", [[_encode_strict(part, tensors, known, budget, depth + 1) for part in pair] for pair in pairs]]
     if torch.Tensor in kind.__mro__:
-        raise plain.NotPlain(f"An output is a {kind.__qualname__}, a subclass of torch.Tensor: return a plain torch.Tensor.")
+        raise trusted_torch.NotPlain(f"An output is a {kind.__qualname__}, a subclass of torch.Tensor: return a plain torch.Tensor.")
     raise ValueProblem(
         f"An output of type {kind.__qualname__} cannot be handed over: return plain tensors, numbers, lists, tuples and dicts."
     )
@@ -279,7 +279,7 @@ def describe(value: Any) -> tuple[str, ...]:
     return tuple(one(item) for item in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value]))
 
 
-def spoil(tensors: list[torch.Tensor]) -> None:
+def corrupt(tensors: list[torch.Tensor]) -> None:
     """Write into these as one who got them from a call may do."""
     with torch.no_grad():
         for tensor in tensors:

@@ -1,4 +1,4 @@
-"""How the messages of :mod:`kernelllm.judge.transport.protocol` travel: a length, msgpack, and descriptors beside them."""
+"""Sends the messages of :mod:`kernelllm.judge.transport.protocol`: a length, msgpack, and descriptors beside them."""
 
 from __future__ import annotations
 

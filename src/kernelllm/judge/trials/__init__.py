@@ -1,1 +1,1 @@
-"""Is the candidate right? Which trials are made, the reference's side of them, and the comparison."""
+"""Decides whether a candidate is right: which trials are made, the reference's side of them, and the comparison."""

@@ -1,4 +1,4 @@
-"""All trials of one candidate: at every size what the schedule says, until the first failure."""
+"""Makes all trials of one candidate: at every size what the schedule says, until the first failure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.judge_settings import KERNELBENCH
-from kernelllm.judge.trials import input_distribution, tf32_allowance
-from kernelllm.judge.trials.compare import Rules, compare
+from kernelllm.judge.trials.comparison.compare import Rules, compare
+from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns, build
-from kernelllm.judge.trials.other_states import missing_that_matter
-from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.parameter_states import TF32_EXACT, ParameterStates
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.reference_runs import tf32_allowance
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds, schedule
+from kernelllm.judge.trials.state.alternate_states import missing_but_used
+from kernelllm.judge.trials.state.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial, same
 
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
@@ -65,7 +66,7 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
             share.let_exclusive_in()
         size.held.check(size.process)
         _refuse_changed_parameters(size, first.missing)
-        if size.position == 0 and size.comparison.needed_tf32 and tf32_allowance.hides_products(size.reference.ops):
+        if size.position == 0 and size.comparison.needed_tf32 and tf32_allowance.has_matrix_products(size.reference.ops):
             _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
     finally:
         states.restore()
@@ -81,7 +82,7 @@ def _refuse_missing(size: SizeUnderTest, missing: tuple[str, ...]) -> None:
     """Raises CandidateFailure where the reference depends on parameters or buffers that the candidate lacks."""
     if size.position > 0 or not size.comparison.rules.exact:
         return
-    names = missing_that_matter(size.reference, missing, size.seeds.derive("missing"))
+    names = missing_but_used(size.reference, missing, size.seeds.derive("missing"))
     if names:
         shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
         text = f"The output depends on the reference's parameters or buffers {shown}, which ModelNew lacks: others cannot be loaded."
@@ -141,7 +142,7 @@ def _depends(process: CandidateProcess, reference: Reference, seeds: TrialSeeds,
             return True
         with reference.buffers_restored():
             reference_run = reference.run(inputs, seed, refinable=False)
-        if not reference_run.says_something:
+        if not reference_run.is_informative:
             continue
         if not compare(mine.value, reference_run.expected, Rules(KERNELBENCH, tolerance, scaled=True)).ok:
             return True

@@ -1,4 +1,4 @@
-"""What the trials of one candidate brought to light."""
+"""Records what the trials of one candidate brought to light."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from functools import partial
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
 from kernelllm.judge.trials.trial import CandidateCall, call_candidate
 

@@ -1,4 +1,4 @@
-"""On a CPU: some programs of the grid at the problem's original size, or as large a one as this machine can run the reference at.
+"""Runs some programs of the grid on a CPU, at the problem's original size or as large a one as the reference can run at here.
 
 The trials before know all that a candidate does at small sizes. What it does beyond a threshold, in a kernel, on the host or by its grid,
 shows here. Only what the programs that ran wrote of an output is compared, and loosely: precision was judged before.
@@ -18,10 +18,10 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.compare import Expected, Rules
+from kernelllm.judge.trials.comparison.compare import Expected, Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.relations import Budget
 
@@ -61,21 +61,21 @@ def affordable(size: SizeSet, flops: int) -> bool:
     return elements <= _ELEMENTS and flops <= _FLOPS
 
 
-def prepared(reference: Reference, seed: int, kind: str = "") -> PreparedRun | None:
+def prepare_run(reference: Reference, seed: int, kind: str = "") -> PreparedRun | None:
     """None where its output is of no use: random, hardly anywhere finite, or made by writing into its inputs. ``kind``: of inputs, where
     others than the problem's own may be (see :func:`kernelllm.problems.inputs.variant`)."""
     own = reference.inputs(seed)
     inputs = (variant(own, kind, seed) if kind and reference.problem.origin != OF_TORCH_COMPILE else None) or own
     with reference.buffers_restored():  # candidates get them as they are before the run
         run = reference.run(inputs, seed)
-    if inputs is not own and not run.says_something:
-        return prepared(reference, seed)
-    useful = run.says_something and not run.mutated_inputs and not reference.draws
+    if inputs is not own and not run.is_informative:
+        return prepare_run(reference, seed)
+    useful = run.is_informative and not run.mutated_inputs and not reference.draws
     return PreparedRun(reference, inputs, run) if useful else None
 
 
 @dataclass
-class SeenThere:
+class SampledOutput:
     """What runs at a large size brought to light beside their outputs: what torch did, and the most elements of memory that programs read
     and none writes."""
 
@@ -83,7 +83,7 @@ class SeenThere:
     unwritten_read: int = 0
 
 
-def compare_sampled(process: CandidateProcess, large: PreparedRun, seen: SeenThere) -> tuple[str, ...]:
+def compare_sampled(process: CandidateProcess, large: PreparedRun, seen: SampledOutput) -> tuple[str, ...]:
     """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
     kernels: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def compare_sampled(process: CandidateProcess, large: PreparedRun, seen: SeenThe
     return kernels
 
 
-def told_of_unwritten(label: str, unwritten_read: int) -> list[Finding]:
+def report_unwritten(label: str, unwritten_read: int) -> list[Finding]:
     """A warning where results at a large size depend on memory that nobody writes."""
     text = f"At the size {label}, what a kernel stores depends on {unwritten_read} or more elements that no program of an earlier launch"
     text += " writes: look at the grid, and at what becomes of the last tiles."

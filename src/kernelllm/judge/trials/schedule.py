@@ -1,4 +1,4 @@
-"""Which trials are made at each size, and their seeds. A new kind of trial is one entry here."""
+"""Says which trials are made at each size, and their seeds; a new kind of trial is one entry here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from kernelllm.core.types import Candidate, Problem
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
-from kernelllm.judge.trials.input_distribution import (
+from kernelllm.judge.trials.inputs.input_distribution import (
     BLANK,
     BOUNDS,
     CONSTANTS,
@@ -26,8 +26,8 @@ from kernelllm.judge.trials.input_distribution import (
     TOUCHED,
     UNEVEN,
 )
-from kernelllm.judge.trials.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
-from kernelllm.judge.trials.parameter_states import TOUCHED as TOUCHED_STATES
+from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
+from kernelllm.judge.trials.state.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
 """Both models are built under it, as in KernelBench."""
@@ -41,9 +41,9 @@ class PlannedTrial:
     """One trial to be made."""
 
     distribution: str = PROBLEM
-    """How inputs are drawn: see :mod:`kernelllm.judge.trials.input_distribution`."""
+    """How inputs are drawn: see :mod:`kernelllm.judge.trials.inputs.input_distribution`."""
     state: str = REFERENCE
-    """Which parameters both models have: see :mod:`kernelllm.judge.trials.parameter_states`."""
+    """Which parameters both models have: see :mod:`kernelllm.judge.trials.state.parameter_states`."""
     only_if_fast: bool = False
     """Left out where one run of the reference takes long."""
     held: bool = False

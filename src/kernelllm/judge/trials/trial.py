@@ -1,4 +1,4 @@
-"""One trial: the candidate runs, then the reference, then both outputs are compared and kept as evidence."""
+"""Makes one trial: the candidate runs, then the reference, then both outputs are compared and kept as evidence."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess, Candid
 from kernelllm.judge.kept_outputs import KEEPS, keeps_all
 from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials import input_distribution
-from kernelllm.judge.trials.coarse_results import told_of_coarseness
-from kernelllm.judge.trials.compare import Comparison
+from kernelllm.judge.trials.comparison.compare import Comparison
+from kernelllm.judge.trials.comparison.low_precision_results import report_low_precision
+from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
+from kernelllm.judge.trials.comparison.output_structure import refuse_empty, report_names, report_nan
 from kernelllm.judge.trials.evidence import TrialEvidence
-from kernelllm.judge.trials.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
-from kernelllm.judge.trials.output_comparison import OutputComparison
-from kernelllm.judge.trials.output_structure import refuse_empty, told_of_names, told_of_nan
-from kernelllm.judge.trials.parameter_states import OWN, REFERENCE, STATES
-from kernelllm.judge.trials.reference import Reference
-from kernelllm.judge.trials.reference_run import ReferenceRun
+from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.inputs.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.reference_runs.operators_by_pass import operators_by_pass
+from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds
-from kernelllm.judge.trials.watched_parts import watched_parts
+from kernelllm.judge.trials.state.parameter_states import OWN, REFERENCE, STATES
 
 _DIGEST_LIMIT = 2**26
 _SAMPLE = 2**24
@@ -147,19 +147,19 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     reference_run = size.reference.run(call.inputs, call.run_seed, first=planned.is_first)
     if planned.is_first and not reference_run.error:
         refuse_empty(size.reference.problem, reference_run)
-        size.evidence.findings += told_of_nan(size.label, reference_run)
+        size.evidence.findings += report_nan(size.label, reference_run)
     comparison = None
     if call.run is not None and not reference_run.error:
         if planned.is_first and size.position == 0:
-            size.evidence.findings += told_of_names(call.run.value, reference_run.expected.value)
+            size.evidence.findings += report_names(call.run.value, reference_run.expected.value)
         comparison = size.comparison.output(planned, call.run, reference_run)
         if planned.is_first and size.position == 0 and comparison.ok and size.comparison.rules.exact:
-            size.evidence.findings += told_of_coarseness(call.run.value, reference_run.expected)
+            size.evidence.findings += report_low_precision(call.run.value, reference_run.expected)
     _note_operators(size, planned, call.run)
     if not _reference_decides(size, planned, reference_run):
         if call.failure is not None and call.failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
             raise call.failure
-        return bool(reference_run.error) or reference_run.says_something
+        return bool(reference_run.error) or reference_run.is_informative
     if comparison is not None and not comparison.ok and reference_run.without_tf32():
         call, comparison = _without_tf32(size, planned, call, comparison, reference_run)
     if comparison is not None and size.comparison.undecided(
@@ -245,7 +245,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
     if run is not None and reference.gradients:  # neither may be left to torch
-        evidence.watched += watched_parts(reference, size.label, run)
+        evidence.watched += operators_by_pass(reference, size.label, run)
         evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:
         evidence.watched.append(reference.watched_operators(f"(sizes: {size.label})", run.ops, run.flops))
@@ -259,7 +259,7 @@ def _reference_decides(size: SizeUnderTest, planned: PlannedTrial, run: Referenc
             raise ProblemError(run.error, where=problem.path or problem.name)
         return True
     into_both = planned.distribution == EQUAL and run.mutated_inputs
-    finite = run.finite or (planned.distribution not in (NAN, INFINITE) and run.says_something)
+    finite = run.finite or (planned.distribution not in (NAN, INFINITE) and run.is_informative)
     return not run.error and finite and not run.unstable and not into_both
 
 

@@ -1,1 +1,1 @@
-"""The untrusted side: a forkserver, a supervisor for each worker, and the worker that holds one candidate."""
+"""Runs the untrusted side: a forkserver, a supervisor for each worker, and the worker that holds one candidate."""

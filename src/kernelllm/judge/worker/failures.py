@@ -1,4 +1,4 @@
-"""Turning whatever candidate code raised into one reply."""
+"""Turns whatever candidate code raised into one reply."""
 
 from __future__ import annotations
 

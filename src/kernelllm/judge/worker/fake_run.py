@@ -1,4 +1,4 @@
-"""One call of a candidate's model whose launches only compile; at original sizes on fake tensors, which need no memory."""
+"""Runs a candidate's model once with launches that only compile; at original sizes on fake tensors, which need no memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker on a real GPU: streams counted, timed batches."""
+"""Extends the worker on a real GPU: streams are counted, batches timed."""
 
 from __future__ import annotations
 

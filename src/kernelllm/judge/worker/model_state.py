@@ -1,4 +1,4 @@
-"""Parameters and buffers of a candidate: which there are, and how they are loaded."""
+"""Finds and loads the parameters and buffers of a candidate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from kernelllm.judge.transport import plain, values
 from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport import trusted_torch, values
 
 
 def entries(model: Any) -> tuple[p.StateEntry, ...]:
     """What lies in the modules, whatever their own methods say of it."""
-    found, first = plain.named_state(model), dict[int, str]()
+    found, first = trusted_torch.named_state(model), dict[int, str]()
     known = [
         p.StateEntry(name, tuple(t.shape), values.dtype_name(t.dtype), is_buffer, first.setdefault(id(t), name))
         for name, (t, is_buffer) in found.items()
@@ -31,7 +31,7 @@ def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
         given = {name: t.clone() if command.by == "assign" else t for name, t in zip(command.names, tensors, strict=True)}
         model.load_state_dict(given, strict=True, assign=command.by == "assign")
     else:
-        mine = plain.named_state(model)
+        mine = trusted_torch.named_state(model)
         with torch.no_grad():
             for name, value in zip(command.names, tensors, strict=True):
                 (mine[name][0].data if command.by == "data" else mine[name][0]).copy_(value)

@@ -1,5 +1,7 @@
-"""What torch, NumPy and Python do for all code of a process: looked at before and after candidate code, which shares it with nobody here,
-and with everybody elsewhere."""
+"""Looks at what torch, NumPy and Python do for all code of a process, before and after candidate code.
+
+Candidate code shares it with nobody here, and with everybody elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda",
 _SDP = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 
 
-def now() -> dict[str, Any]:
+def snapshot() -> dict[str, Any]:
     """Names of settings, as a reader is told of them, to their values."""
     found: dict[str, Any] = {
         "the default dtype": torch.get_default_dtype(), "the default device": torch.get_default_device(),

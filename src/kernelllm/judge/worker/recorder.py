@@ -1,4 +1,4 @@
-"""What the worker notes while candidate code runs: launches, ATen operators, audit events, replaced functions."""
+"""Notes what happens while candidate code runs: launches, ATen operators, audit events, replaced functions."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class Recorder:
 
     def begin(self, phase: str) -> None:
         """Candidate code is called now."""
-        self.phase, self._settings = phase, process_settings.now()
+        self.phase, self._settings = phase, process_settings.snapshot()
 
     def end(self) -> None:
         """It has returned."""
-        phase, self.phase, now = self.phase, "", process_settings.now()
+        phase, self.phase, now = self.phase, "", process_settings.snapshot()
         changed = [name for name, value in self._settings.items() if now.get(name) != value]
         # the worker itself seeds where it times and constructs, and a constructor draws parameters
         ours = {"run": (), "import": (RANDOM_NUMBERS,)}.get(phase, (RANDOM_NUMBERS, process_settings.SEED))

@@ -1,4 +1,4 @@
-"""One call of a candidate's model of whose launches only some programs run: what they wrote of the outputs."""
+"""Runs a candidate's model once with some programs of each launch alone, and takes what they wrote of the outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forkserver: imports torch and a kernel language once, then forks a supervised worker for each request.
+"""Forks a supervised worker for each request, in a server that imports torch and a kernel language once.
 
 Process tree: judge - forkserver - supervisor - worker (- whatever the candidate starts). The supervisor is a subreaper: descendants that
 detach come back to it. When the judge drops its end of the leash pipe, or the worker ends,

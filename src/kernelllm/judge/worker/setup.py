@@ -1,4 +1,4 @@
-"""What the forkserver does before its first fork: imports, and the stand-ins of its mode."""
+"""Does what the forkserver needs before its first fork: imports, and the stand-ins of its mode."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def prepare(mode: Mode, target: str, backend: Backend, *, light: bool = False) -
         import torch._dynamo  # fake tensors need it; the others can do without its long import
     if mode is not Mode.CUDA:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        from kernelllm.judge.worker import devices
+        from kernelllm.judge.worker import fake_cuda
 
-        devices.install(target)
+        fake_cuda.install(target)
     from kernelllm.judge.worker import worker_main  # noqa: F401 (warm for the fork)
 
     if mode is Mode.CUDA:

@@ -1,4 +1,4 @@
-"""Autotuning in a worker: configurations are timed as candidates are."""
+"""Times the configurations of autotuning in a worker as candidates are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker: holds one candidate and does what the judge tells it.
+"""Holds one candidate in the worker, and does what the judge tells it.
 
 Everything here may be subverted by the candidate; the judge relies on none of it.
 """
@@ -29,12 +29,12 @@ from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.kept_outputs import KEEPS, MANY, KeptOutputs
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
-from kernelllm.judge.transport import arenas, plain, values, wire
+from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.worker import devices, failures, model_state
-from kernelllm.judge.worker.circumstances import circumstances, last_call
-from kernelllm.judge.worker.fences import Fences
+from kernelllm.judge.worker import failures, fake_cuda, model_state
+from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
+from kernelllm.judge.worker.run_context import last_call, run_context
 from kernelllm.problems.seeds import seed_all
 
 _synchronize = torch.cuda.synchronize  # taken before any candidate code runs
@@ -74,7 +74,7 @@ class Session:
     def __init__(self, sock: socket.socket, folder: str, mode: Mode, target: str, backend: Backend) -> None:
         self._sock = sock
         self._command = 0  # the one that is being done, 0 between commands
-        self.path = str(Path(folder) / f"{devices.CANDIDATE}{backend.suffix}")
+        self.path = str(Path(folder) / f"{fake_cuda.CANDIDATE}{backend.suffix}")
         self.mode, self.target, self.backend = mode, target, backend
         self.module: ModuleType | None = None
         self.model: Any = None
@@ -162,10 +162,10 @@ class Session:
         self.recorder.begin(phase)
         try:
             if self.mode is Mode.CUDA:
-                with devices.Noise(noise) if noise else contextlib.nullcontext():
+                with fake_cuda.Noise(noise) if noise else contextlib.nullcontext():
                     yield
             else:
-                with devices.CudaOnCpu(noise, self.recorder.values_read, has_host=phase == "run"):
+                with fake_cuda.CudaOnCpu(noise, self.recorder.values_read, has_host=phase == "run"):
                     yield
         finally:
             self.recorder.end()
@@ -174,7 +174,7 @@ class Session:
         """Load the file once, then build ModelNew."""
         if self.module is None:
             with self.candidate_code("import"):
-                self.module = self.backend.load(Path(self.path), devices.CANDIDATE)
+                self.module = self.backend.load(Path(self.path), fake_cuda.CANDIDATE)
         kind = getattr(self.module, command.class_name, None)
         if kind is None:
             raise NotACandidate(f"The candidate defines no {command.class_name}.")
@@ -184,9 +184,9 @@ class Session:
             context: contextlib.AbstractContextManager[Any] = fake_run.fake_tensors()
         else:
             context = contextlib.nullcontext()
-        poison = contextlib.nullcontext() if command.fake else Fences(guards=False)
+        poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
-        if sum(tensor.nbytes for tensor, _ in plain.named_state(self.model).values()) > _LARGE:
+        if sum(tensor.nbytes for tensor, _ in trusted_torch.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
         with self.candidate_code("construct"), context, poison:
             self.model = copy.deepcopy(self.model) if command.copied else self._built(kind, args, kwargs, command)
@@ -233,7 +233,7 @@ class Session:
 
     def run(self, command: p.RunOnce) -> p.Reply:
         """One call of the model."""
-        values.spoil(self._outputs[1] if command.spoiled else [])
+        values.corrupt(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
@@ -249,16 +249,16 @@ class Session:
             self.called.asked(command.frozen, command.backward, repeats=command.in_order)
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
-        fences = None if command.bare or suppressed else Fences(guards=watched and self.mode is Mode.CUDA)
-        noise = functools.partial(devices.fill_noise, other=command.other_noise) if suppressed else None
+        guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
+        noise = functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
-                circumstances(command, self.model, inputs),
+                run_context(command, self.model, inputs),
                 self.candidate_code("run", noise=noise),
-                fences or contextlib.nullcontext(),
+                guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
                 # inside: a list that computes while it is read is candidate code as well
@@ -271,8 +271,8 @@ class Session:
                 add_host_reads(ops, inputs, self.recorder.floats_read - read[0], self.recorder.whole_read - read[1])
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
-            if devices.asked:  # it knows now that this is no GPU, whatever it made of the error
-                raise NotImplementedError(f"{devices.asked[0]} has no answer without a GPU; judge this with --device cuda.")
+            if fake_cuda.asked:  # it knows now that this is no GPU, whatever it made of the error
+                raise NotImplementedError(f"{fake_cuda.asked[0]} has no answer without a GPU; judge this with --device cuda.")
         finally:
             self.launches.suppress(False)
             self.recorder.fault = ""
@@ -288,12 +288,12 @@ class Session:
             self._flops.update(flops)
             self._kernel_flops.update(of_kernels)
         reply = self._deliver(command.id, self._arenas[command.output.key])
-        if fences is not None:
-            fences.check()
+        if guard_regions is not None:
+            guard_regions.check()
         return reply
 
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
-        state = [tensor for name, (tensor, _) in plain.named_state(self.model).items() if name in self._loaded]
+        state = [tensor for name, (tensor, _) in trusted_torch.named_state(self.model).items() if name in self._loaded]
         self._kept.note(self._outputs[1])
         others = [*self._outputs[1], *self._held[1], *state, *values.flatten(self._given[1])]
         return (*traces.left(*self._outputs, state), *((KEEPS,) if self._kept.held(others) > MANY else ()))
@@ -345,7 +345,7 @@ class Session:
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
-        mine = plain.named_state(self.model)
+        mine = trusted_torch.named_state(self.model)
         names = tuple(n for n in command.names if n in mine)
         found = [mine[n][0] for n in names]
         values.encode(found, [], strict=True)  # a buffer that computes while it is read is refused as an output would be

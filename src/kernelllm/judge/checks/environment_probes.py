@@ -1,0 +1,57 @@
+"""Lists what a file can ask of the process that it runs in, and of what stands around it.
+
+A kernel needs none of that, and it may tell a judge from a user.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernelllm.judge.checks.syntax import Source
+
+MACHINE = (
+    "torch.version", "torch.__version__", "torch.backends.cuda.is_built", "torch.__config__", "importlib.metadata",
+    "torch.compiler.is_compiling", "torch.compiler.is_dynamo_compiling", "torch.jit.is_scripting", "torch.jit.is_tracing",
+)  # fmt: skip
+"""Which machine and versions: asked by many honest kernels."""
+_OF_TORCH = (
+    "initial_seed", "random.initial_seed", "get_rng_state", "random.get_rng_state", "default_generator", "random.default_generator",
+    "cuda.initial_seed", "cuda.get_rng_state", "backends.cpu", "get_num_threads", "get_num_interop_threads", "is_warn_always_enabled",
+    "utils.data.get_worker_info", "autograd._profiler_enabled", "multiprocessing", "cuda.memory_allocated", "cuda.max_memory_allocated",
+    "cuda.memory_reserved", "cuda.max_memory_reserved", "cuda.memory_stats", "cuda.memory_snapshot", "cuda.memory_summary",
+    "cuda.mem_get_info", "cuda.memory", "cuda.memory_usage", "cuda.list_gpu_processes", "cuda.utilization", "cuda.temperature",
+    "cuda.power_draw", "cuda.clock_rate", "cuda.is_initialized", "cuda._is_in_bad_fork", "_C._get_tracing_state",
+)  # fmt: skip
+_OF_PYTHON = (
+    "platform", "os.cpu_count", "os.process_cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "os.getloadavg",
+    "os.getlogin", "os.getuid", "os.geteuid", "os.getgid", "os.getegid", "os.getrandom", "os.isatty", "os.times", "os.getpriority",
+    "os.nice", "os.sysconf", "os.stat", "os.umask", "os.get_terminal_size", "os.path.exists", "os.path.isfile", "os.path.isdir",
+    "os.path.getmtime", "os.path.getsize", "sys.argv", "sys.executable", "sys.prefix", "sys.flags", "sys.stdin", "sys.stdout.isatty",
+    "sys.stderr.isatty", "sys.getrefcount", "sys.getrecursionlimit", "gc.isenabled", "weakref.getweakrefcount", "builtins.__file__",
+    "builtins.__package__", "warnings.filters", "logging.root", "logging.lastResort", "threading.current_thread", "threading.main_thread",
+    "threading.active_count", "threading.enumerate", "threading.get_ident", "threading.get_native_id", "random", "numpy.random",
+    "secrets", "uuid", "os.urandom",
+)  # fmt: skip
+PROCESS = (*(f"torch.{name}" for name in _OF_TORCH), *_OF_PYTHON)
+"""Which process, with which seed, how it stands, and numbers that differ from process to process: no kernel needs them."""
+_NAMES = ("__name__", "__module__", "__qualname__", "__package__")
+_LEFT_TO_FILES = frozenset({"__main__"})
+
+
+def own_names(known: Source) -> Iterator[ast.expr]:
+    """Where a file asks under which name it, or a class or function of it, was loaded; other than ``__name__ == "__main__"``."""
+    for node in known.nodes:
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        texts = {text for side in sides if (text := known.text(side)) is not None}
+        asked = [side for side in sides if _own_name(side)]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "__name__":
+            asked = [node]  # __name__.startswith
+        if asked and not (texts and texts <= _LEFT_TO_FILES):
+            yield asked[0]
+
+
+def _own_name(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id in ("__name__", "__package__")) or (
+        isinstance(node, ast.Attribute) and node.attr in _NAMES[1:]
+    )

@@ -1,0 +1,1 @@
+"""Compares two outputs: structure, shapes, dtypes and values, within what rounding explains."""

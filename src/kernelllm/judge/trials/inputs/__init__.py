@@ -1,0 +1,1 @@
+"""Draws the inputs of trials, and tries shapes, layouts and values that the problem itself does not draw."""

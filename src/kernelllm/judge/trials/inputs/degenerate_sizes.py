@@ -1,0 +1,82 @@
+"""Tries sizes of 1 and of 0, each in turn, and sizes between numbers that the candidate compares with.
+
+The sets of sizes of the trials have none, and users have: a batch of one, one row, no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelllm.core.types import Status
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.trials.comparison.compare import Rules
+from kernelllm.judge.trials.comparison.output_comparison import well_conditioned
+from kernelllm.judge.trials.comparison.same_computation import same_structure
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.sampled_programs import PreparedRun
+from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings
+from kernelllm.problems.readable_sizes import readable
+
+_RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
+
+
+def try_unit_sizes(process: CandidateProcess, runs: Sequence[PreparedRun], length: int | None = 1) -> UsageFindings:
+    """What the candidate refuses. Raises CandidateFailure where it is silently different, or leaves its tensors' memory."""
+    uses = UsageFindings()
+    for prepared in runs:
+        what = _where(prepared, length)
+        try:
+            build(process, prepared.reference)
+            value = process.run(prepared.inputs, prepared.reference.seed).value
+        except CandidateFailure as failure:
+            if failure.message.startswith(("illegal memory access", "a race:")):
+                failure.message, failure.check = f"Right at the sizes tried; {what}: {failure.message}", NAME
+                raise
+            uses.note(failure, what)
+            if not failure.refused:
+                uses.warnings.append(f"It fails {what}: {failure.message.partition(chr(10))[0][:160]}")
+            if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
+                break
+            continue
+        _refuse_other(prepared, value, what)
+    return uses
+
+
+def try_empty_sizes(process: CandidateProcess, runs: Sequence[PreparedRun]) -> UsageFindings:
+    """Tensors without elements: what fails there says so, and is told. Raises CandidateFailure where the candidate is silently different.
+
+    Watched, since only so memory that nobody writes is no zero by luck."""
+    uses = UsageFindings()
+    for prepared in runs:
+        what = _where(prepared, 0)
+        try:
+            build(process, prepared.reference)
+            value = process.run(prepared.inputs, prepared.reference.seed, apart=True).value
+        except CandidateFailure as failure:
+            uses.limits.append(f"{what} ({failure.message.partition(chr(10))[0].removeprefix('The candidate raised ')[:160]})")
+        else:
+            _refuse_other(prepared, value, what)
+    return uses
+
+
+def _refuse_other(prepared: PreparedRun, value: object, what: str) -> None:
+    rules = replace(_RULES, only_finite=not prepared.run.finite)
+    compared = prepared.run.compared(value, rules)
+    if not compared.ok and (not same_structure(prepared.run.expected.value, value) or well_conditioned(prepared.run, rules)):
+        text = f"Silently different {what}: {compared.message} Follow it, or raise an error."
+        raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+
+
+def _where(prepared: PreparedRun, length: int | None) -> str:
+    """``length``: of the sizes that are named; None: of all that are not the problem's own."""
+    reference = prepared.reference
+    names = readable(reference.problem.source)
+    new_sizes = {name: new for name, (_, new) in reference.sizes.changed.items() if length is None or _holds(new, length)}
+    changed = [f"{names.get(name, name)} = {new}" for name, new in new_sizes.items()]
+    return f"with {', '.join(changed)}"
+
+
+def _holds(value: object, length: int) -> bool:
+    return any(_holds(one, length) for one in value) if isinstance(value, tuple | list) else value == length

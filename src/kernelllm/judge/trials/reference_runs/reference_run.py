@@ -1,0 +1,180 @@
+"""Holds one run of the reference, refined as far as it takes to call a candidate's output right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from kernelllm.judge.trials.comparison.compare import (
+    Comparison,
+    Expected,
+    Rules,
+    compare,
+    few_integer_mismatches,
+    few_mismatches,
+    tolerance_for,
+)
+from kernelllm.judge.trials.comparison.rounding_flips import excuse_flips, few_flips, partly_off
+from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, finite_share, same_shapes
+from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
+from kernelllm.problems import nested
+
+_TWICE = "Of equal numbers that topk or sort choose, the same one is taken twice: each belongs in one place."
+
+
+@dataclass
+class ReferenceRun:
+    """One run of the reference. Where it raised, ``error`` says so and nothing else holds."""
+
+    expected: Expected
+    finite: bool
+    mutated_inputs: tuple[int, ...] = ()
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Buffers after the run."""
+    left: tuple[str, ...] = ()
+    """What the run left behind: see :class:`kernelllm.judge.call_traces.CallTraces`."""
+    error: str = ""
+    before: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Buffers before the run, where it can be refined."""
+    inputs: ReferenceRun | None = None
+    """The inputs that it wrote into, as they are after it, in the place of its output."""
+    inputs_before: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The same inputs as they were before it, by position."""
+    unstable: bool = False
+    """float64 gives other numbers than eager: the problem is ill-conditioned on these inputs. Known after :meth:`refine`."""
+    step: float = 0.0
+    """See :attr:`kernelllm.judge.trials.comparison.compare.Rules.step`."""
+    has_tf32: bool = False
+    """Whether the output with TF32 convolutions is among those that are as right. Known after :meth:`refine`."""
+    _refined: bool = False
+    refinements: Iterator[tuple[Expected, bool]] = field(default_factory=lambda: iter(()))
+    """The output better and better known, cheapest first: in float64, with TF32 convolutions (then the second value is true), moved by
+    rounding."""
+    perturbed: Callable[[float], Iterator[Any]] = lambda _: iter(())
+    """Outputs in float64, everything moved at random by up to so many units of rounding."""
+    decided_otherwise: Callable[[], Iterator[Any]] = lambda: iter(())
+    """More of them: where rounding decides something, one of several may have decided as a candidate did."""
+    more_roundings: Callable[[], Iterator[Any]] = lambda: iter(())
+    """More outputs of both kinds, which nothing was held against so far."""
+    rerounded: Callable[[], Iterator[Any]] = lambda: iter(())
+    """Outputs in working precision under another rounding."""
+    choices: Callable[[], list[Choice]] = list
+    """What it chose among equal values."""
+    other_ties: Callable[[], Iterator[Expected]] = lambda: iter(())
+    """Outputs that are as right, where it chose otherwise among equal values."""
+    rewritten: Callable[[Any], Iterator[Any]] = lambda _: iter(())
+    """The output where, of several values for one place, those stay that are nearest to a candidate's output."""
+    rotated_ties: Callable[[], Iterator[tuple[list[Choice], Any]]] = lambda: iter(())
+    """Choices and outputs, where each of some equal values was chosen before all others once, and behind them."""
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether its output can be compared: it is finite, or a good part of it is."""
+        return not self.error and (self.finite or finite_share(self.expected.value) >= MUCH)
+
+    def release(self) -> None:
+        """Free the tensors that refining and perturbing take: neither is possible any more."""
+        self.inputs, self.inputs_before = None, {}
+        self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
+        self.rewritten = lambda _: iter(())
+        self.other_ties = self.rotated_ties = self.rerounded = self.decided_otherwise = self.more_roundings = lambda: iter(())
+
+    def refine(self, rounding: bool) -> bool:
+        """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
+        while (rounding or not self._refined) and self._refine_further():
+            pass
+        return self.expected.has_exact or self.has_tf32 or self.unstable
+
+    def _refine_further(self) -> bool:
+        found, self._refined = next(self.refinements, None), True
+        if found is not None:
+            self.expected, self.has_tf32 = found
+            far = not self.expected.has_exact and self.expected.exact is not None
+            self.unstable = not self.expected.tf32_is_noise and (self.unstable or far)  # noise of TF32 is none of the rest
+        return found is not None
+
+    def compared(
+        self, value: Any, rules: Rules, of: Callable[[Expected], Expected] = lambda expected: expected, exact: bool = False
+    ) -> Comparison:
+        """A candidate's output against this run, refined as far as it takes to call it right. ``of`` picks what is compared;
+        ``exact``: where float64 gives the very same numbers, nothing was rounded, and no rounding excuses others."""
+        rules = replace(rules, step=self.step)
+        if rules.precise:
+            self.refine(rounding=False)
+
+        def beside() -> Comparison:
+            return compare(value, of(self.expected), replace(rules, far=self.unstable))
+
+        found = beside()
+        while not found.ok and not (exact and self._same_in_float64()) and self._refine_further():
+            found = beside()
+        if not found.ok and self.unstable and rules.exact:
+            by_float64 = compare(value, of(self.by_float64()), rules)
+            found = replace(by_float64, within_eager_error=True) if by_float64.ok else found
+        if not found.ok and rules.exact and (chosen := with_reference_positions(value, of(self.expected).value, self.choices)) is not value:
+            found = compare(chosen, of(self.expected), rules)
+        if not found.ok and rules.exact:
+            others = (compare(value, of(one), rules) for one in self.other_ties())
+            found = next((other for other in others if other.ok), found)
+        if not found.ok and rules.exact:
+            others = (compare(value, of(Expected(one)), rules) for one in self.rewritten(value))
+            found = next((other for other in others if other.ok), found)
+        if not found.ok and rules.scaled and not exact and same_shapes(value, of(self.expected).value):
+            # Inputs of another kind saturate what is compared: whoever compares before that chooses as it likes, one element at a time.
+            rotated_ties = [of(Expected(one)).value for _, one in self.rotated_ties()]
+            found = compare(value, Expected(nearest_elements(value, rotated_ties)), rules) if rotated_ties else found
+        if not found.ok and rules.exact and self.expected.has_exact and few_integer_mismatches(value, of(self.expected).value):
+            others = (cast_like(self.expected.value, one) for one in self.decided_otherwise())
+            tried = (compare(value, of(Expected(one)), replace(rules, precise=False)) for one in others)
+            found = next((replace(one, within_eager_error=True) for one in tried if one.ok), found)
+        if not found.ok and rules.exact and self.expected.has_exact and few_mismatches(value, of(self.expected).value):
+            expected = replace(self.expected, equally_right=(*self.expected.equally_right, *self.decided_otherwise()))
+            found = compare(value, of(expected), replace(rules, far=self.unstable))
+        if not found.ok and rules.exact and not exact and self.expected.has_exact and partly_off(value, of(self.expected)):
+            found = self._as_refused(value, rules, of, found)
+        if found.ok and exact and takes_position_twice(value, list(self.rotated_ties()), tolerance_for):
+            found = Comparison(False, found.max_error, message=_TWICE)
+        return found
+
+    def _as_refused(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], found: Comparison) -> Comparison:
+        """Where the reference itself would be refused under another rounding, as where one of many heads turns over, a candidate may be off
+        in the elements that are off there, or as a whole by what the reference is: few of all roundings were tried before."""
+        rules, expected, left = replace(rules, far=self.unstable), of(self.expected), value
+        refused = []
+        for one in self.more_roundings():
+            whole = cast_like(self.expected.value, one)
+            other = of(Expected(whole)).value
+            if not compare(other, expected, rules).ok:
+                refused.append(whole)
+                left = excuse_flips(left, other, expected, rules)
+                if few_flips(left, value) and compare(left, expected, rules).ok:
+                    return replace(found, ok=True, message="", precision=False, within_eager_error=True)
+        if refused:
+            beside = replace(self.expected, equally_right=(*self.expected.equally_right, *refused))
+            again = compare(value, of(beside), rules)
+            found = replace(again, within_eager_error=True) if again.ok else found
+        return found
+
+    def by_rounding(self, value: Any, rules: Rules) -> bool:
+        """Whether a wrong output is no further off than rounding takes the reference's own, which is far: then it says nothing."""
+        if not (self.unstable and self.expected.has_exact and rules.exact):
+            return False
+        others = tuple(self.rerounded())
+        return compare(value, replace(self.expected, equally_right=others), replace(rules, precise=False)).ok
+
+    def without_tf32(self) -> bool:
+        """Whether the output can be compared with that of a run without TF32 alone. Known after :meth:`refine`."""
+        return self.expected.tf32_is_noise and not self.unstable
+
+    def _same_in_float64(self) -> bool:
+        if not self.expected.has_exact:
+            return False
+        pairs = zip(nested.tensors(self.expected.value), nested.tensors(self.expected.exact), strict=True)
+        return all(bool((mine.double() == exact.double()).all()) for mine, exact in pairs if not mine.is_complex())
+
+    def by_float64(self) -> Expected:
+        """Where the run is ``unstable``, eager's output is rounding alone, and float64's is right."""
+        return Expected(cast_like(self.expected.value, self.expected.exact))

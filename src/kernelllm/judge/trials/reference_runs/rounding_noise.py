@@ -1,0 +1,102 @@
+"""Adds rounding noise to a run: inputs, parameters and all that is computed from them move by a few last bits.
+
+Moved inputs alone do not show all of it. Of two numbers, a group norm makes -1 and 1 whatever they are; in float32 the rounding of their
+mean, far larger than their difference, moves both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from kernelllm.judge.checks.operator_families import HEAVY, family, operator, weight
+from kernelllm.problems.nested import mapped
+from kernelllm.problems.without_dynamo import OperatorMode
+
+_EXACT = frozenset((
+    "abs", "amax", "amin", "aminmax", "ceil", "clamp", "clamp_max", "cummax", "cummin", "floor", "fmax", "fmin", "hardtanh", "kthvalue",
+    "masked_select", "max", "max pooling", "maximum", "median", "min", "minimum", "neg", "relu", "round", "sign", "sort", "topk", "trunc",
+    "where",
+))  # fmt: skip
+"""Families of operators whose result is an operand, or a whole number: nothing is rounded."""
+_CENTRED = frozenset((
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm",
+    "_batch_norm_with_update",
+))  # fmt: skip
+"""Norms that subtract a mean, which they return beside its scale."""
+_COMPUTED = 0.25
+"""What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
+
+
+class Float64Noise(OperatorMode):
+    """Moves what operators compute in float64 at random. ``roundings``: units of float32's rounding that inputs and parameters move by."""
+
+    def __init__(self, generator: torch.Generator, roundings: float) -> None:
+        super().__init__()
+        self._generator, self._roundings = generator, roundings * _COMPUTED
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, name = func(*args, **(kwargs or {})), str(func)
+        if operator(name) in _CENTRED and result[1].numel():
+            result = (result[0] + self._of_mean(operator(name), args[1], *result[:3]), *result[1:])
+        if family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
+            return result
+        if func._schema.is_mutable:
+            for tensor in (t for t in (result if isinstance(result, tuple | list) else [result]) if isinstance(t, torch.Tensor)):
+                tensor.copy_(self.moved(tensor))
+            return result
+        return tree_map(lambda leaf: self.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf, result)
+
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What float32 holds exactly (zero, counts, powers of two) stays."""
+        if tensor.dtype is not torch.float64:
+            return tensor
+        noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=self._generator)
+        return torch.where(tensor.float() == tensor, tensor, _moved_by(tensor, noise, self._roundings))
+
+    def _of_mean(self, name: str, factor: torch.Tensor | None, out: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """What another rounding of the mean changes of a norm's output."""
+        change = (mean - self.moved(mean)) * scale
+        if name != "native_layer_norm":
+            channels = (-1, out.shape[1], *(1,) * (out.dim() - 2))
+            of_each = out.shape[1] // mean.shape[-1]
+            change = change.repeat_interleave(of_each, -1).reshape(channels)
+            factor = None if factor is None else factor.reshape(channels)
+        return change if factor is None else change * factor
+
+
+class EagerNoise(OperatorMode):
+    """Moves what operators compute in working precision at random, by up to a unit of its rounding: eager, had it rounded otherwise."""
+
+    def __init__(self, generator: torch.Generator | None) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, name = func(*args, **(kwargs or {})), str(func)
+        if func._schema.is_mutable or family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
+            return result
+        return tree_map(self._moved, result)
+
+    def _moved(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        noise = torch.rand(leaf.shape, dtype=torch.float64, device=leaf.device, generator=self._generator)
+        return (leaf * (1 + torch.finfo(leaf.dtype).eps * (2 * noise - 1))).to(leaf.dtype)
+
+
+def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:
+    """The value with all floating-point tensors moved by up to so many units of float32's rounding."""
+
+    def tensor(t: torch.Tensor) -> torch.Tensor:
+        if not t.is_floating_point():
+            return t
+        return _moved_by(t, torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator), roundings)
+
+    return mapped(value, tensor)
+
+
+def _moved_by(t: torch.Tensor, noise: torch.Tensor, roundings: float) -> torch.Tensor:
+    return t * (1 + roundings * torch.finfo(torch.float32).eps * (2 * noise - 1))

@@ -1,0 +1,1 @@
+"""Sets the parameters and buffers that both models have in a trial."""

@@ -1,0 +1,76 @@
+"""Tries the same call under other settings of the program around it, and with other kinds of tensors; no result may depend on that."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.caller_settings import (
+    ANOMALY,
+    BEHIND,
+    DETERMINISTIC,
+    FLOAT64,
+    FROZEN,
+    INFERENCE,
+    PARAMETERS,
+    PRECISION,
+    RESULTS,
+    UNALIGNED,
+    WHERE,
+)
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.transport.values import flatten
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
+from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.reference_runs.reference import Reference
+
+NAME = "silently_different"
+_SLOW_MS = 500.0
+_RULES = Rules(tolerance=1e-3, precise=False)
+"""Of one candidate's own results: only the order of sums differs."""
+_TF32 = Rules(tolerance=2e-2, scaled=True, precise=False)
+"""Products may be in TF32 then."""
+_MADE = re.compile(r"aten\.(zeros|ones|full|arange|empty|eye|linspace|logspace|rand|scalar_tensor|lift|tril_indices)")
+"""Operators that may make tensors of the default dtype."""
+
+
+def try_settings(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """Warnings, and as information that results get another type. What fails says so."""
+    if reference.draws or reference.heavy:
+        return []
+    found = list[Finding]()
+    build(process, reference)
+    inputs = reference.inputs(seed)
+    own = process.run(inputs, seed)
+    if own.wall_ms > _SLOW_MS:
+        text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
+        return [Finding(check="limits", message=text, severity=Severity.INFO)]
+    behind = UNALIGNED if process.device == "cpu" else BEHIND  # Triton compiles anew for other alignments
+    double = [FLOAT64] if _typed(reference, inputs) else []
+    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, behind, *double):
+        try:
+            process.load(reference.buffers(), reference.training)
+            value = process.run(inputs, seed, setting=name).value
+        except CandidateFailure:  # whoever calls it would see that
+            build(process, reference)
+            continue
+        if not compare(value, Expected(own.value), _TF32 if name == PRECISION else _RULES).ok:
+            found.append(_told(name, own.value, value))
+    return found
+
+
+def _told(name: str, own: Any, value: Any) -> Finding:
+    if name == FLOAT64 and [t.dtype for t in flatten(value)] != [t.dtype for t in flatten(own)]:
+        text = "With another default dtype (torch.set_default_dtype) its results have another type: say dtype= where tensors are made."
+        return Finding(check="limits", message=text, severity=Severity.INFO)
+    return Finding(check=NAME, message=f"The result is another one {WHERE[name]}, and nothing is said.", severity=Severity.WARN)
+
+
+def _typed(reference: Reference, inputs: list[Any]) -> bool:
+    """Whether the reference's result hangs on no default dtype: nothing is made in it, and no whole number becomes a fraction."""
+    floats = all(tensor.dtype == torch.float32 for tensor in (*flatten(inputs), *reference.state().values()))
+    return floats and not any(_MADE.match(name) for name in reference.ops)

@@ -1,0 +1,51 @@
+"""Enters what a run's command says of gradients, autocast, hooks, and how often to call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelllm.judge.caller_settings import INFERENCE, RESULTS, setting
+from kernelllm.judge.caller_settings import given as as_given
+from kernelllm.judge.hooks import hooked
+from kernelllm.judge.transport import protocol as p
+from kernelllm.judge.transport import values
+from kernelllm.judge.worker import fake_cuda
+
+
+@contextlib.contextmanager
+def run_context(command: p.RunOnce, model: Any, inputs: Any) -> Iterator[None]:
+    """A context manager for the call."""
+    asking = [t for t in values.flatten(inputs) if t.is_floating_point() and not t.requires_grad] if command.grad else []
+    for tensor in asking:
+        tensor.requires_grad_(True)
+    grad = command.grad or command.setting == RESULTS
+    inference = command.inference or command.setting == INFERENCE
+    mode = torch.inference_mode() if inference else torch.enable_grad() if grad else torch.no_grad()
+    cudnn: Any = torch.backends.cudnn
+    exact = cudnn.flags(enabled=True, allow_tf32=False) if command.exact_products else contextlib.nullcontext()
+    try:
+        with (
+            mode,
+            exact,
+            fake_cuda.autocast() if command.autocast else contextlib.nullcontext(),
+            hooked(model) if command.hooked else contextlib.nullcontext(),
+            setting(command.setting, model) if command.setting else contextlib.nullcontext(),
+        ):
+            yield
+    finally:
+        for tensor in asking:
+            tensor.requires_grad_(False)
+
+
+def last_call(model: Callable[..., Any], inputs: Any, command: p.RunOnce) -> Any:
+    """What the last of the calls returns."""
+    given = len(inputs) - len(command.by_name)
+    named = command.named | dict(zip(command.by_name, inputs[given:], strict=True))
+    inputs = as_given(command.setting, inputs)
+    for _ in range(command.times - 1):
+        model(*inputs[:given], **named)
+    return model(*inputs[:given], **named)
