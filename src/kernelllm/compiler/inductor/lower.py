@@ -26,6 +26,7 @@ from kernelllm.compiler.capture.rewrites import constant_folding, depthwise, fas
 from kernelllm.compiler.inductor import (
     broadcasting,
     channels_last,
+    explicit_rounding,
     fourier_strides,
     in_place,
     read_by_products,
@@ -253,7 +254,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         if options.library:
             stack.enter_context(cudnn_layouts())
         try:
-            tidy(captured.graph)
+            tidy(explicit_rounding.keep(captured))
             _mark_stored(captured.graph.graph, options)
             wrapper = None
             if options.fusion and not captured.counted and len(captured.graph.graph.nodes) > regions.LONG:
@@ -390,9 +391,8 @@ def rewritten(captured: Captured, options: Options) -> None:
     output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
     with ExitStack() as stack:
         patch(stack, torch.cuda, "is_available", lambda: False)  # patterns are told by examples, which torch would put on a GPU
-        # torch 2.11 and 2.12 make whole numbers of floats that are scattered
-        kept = TorchVersion(torch.__version__) >= "2.13"
-        stack.enter_context(config.patch(shape_padding=False, fallback_random=True, optimize_scatter_upon_const_tensor=kept))
+        scatters = {"optimize_scatter_upon_const_tensor": TorchVersion(torch.__version__) >= "2.13"}  # before, floats became whole numbers
+        stack.enter_context(config.patch(shape_padding=False, fallback_random=True, **scatters))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
         joint_graph_passes(graph)
     if options.mixed:

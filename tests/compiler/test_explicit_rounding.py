@@ -1,0 +1,35 @@
+"""Casts of a module in float32 to half precision round."""
+
+from __future__ import annotations
+
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
+
+ROUNDED = """
+class Model(nn.Module):
+    def forward(self, x):
+        h, b = x.half(), x.bfloat16()
+        back = h.float(), b.float() * 3, (x * 1e5).half().float(), (x * 100).half().double()
+        more = torch.cat([h, x], 1), b.sum(1, dtype=torch.float32), torch.full_like(h, 1 / 3) * x
+        return (*back, *more, h + b, (x * 0.1).half() == x * 0.1)
+rows, columns = 12, 10
+def get_inputs(): return [torch.randn(rows, columns)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize("options", [Options(), Options(fixed=True, mixed=True)], ids=["general", "known sizes"])
+def test_casts_round_where_no_input_is_in_half_precision(options: Options, hybrid: Judge) -> None:
+    verdict = hybrid.judge(problem(ROUNDED), Candidate(source=compiled(problem(ROUNDED), options)))
+    assert verdict.correct, verdict.message
+
+
+def test_a_model_in_half_precision_computes_in_float32_as_before() -> None:
+    half = ROUNDED.replace("columns)]", "columns).half()]").replace("x.half(), ", "x * 2, ")
+    assert "bitcast" not in compiled(problem(half), Options())
+    assert "bitcast" in compiled(problem(ROUNDED), Options())
