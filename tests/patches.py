@@ -257,7 +257,7 @@ INDUCTOR = (
     *_each("compiler/inductor/lower.py", "regions read each other's results by their strides", "torch._inductor.ir",
            "ExternKernel.require_exact_strides(x, exact_strides, allow_padding)", "called"),
     *_each("compiler/inductor/lower.py", "an arctangent is a call, not inline assembly", "torch._inductor.codegen.triton",
-           "TritonOverrides.atan(x)"),
+           "TritonOverrides.atan"),
     *_each("compiler/inductor/lower.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
            "maybe_upcast_float32(convert_output)", "called"),
     *_each("compiler/inductor/row_reductions.py", "a reduction's form follows the hint of a symbolic length", "torch._inductor.choices",

@@ -17,23 +17,43 @@ aten = torch.ops.aten
 _WIDE = (torch.float32, torch.float64)
 
 
-def keep(captured: Captured) -> GraphModule:
-    """The graph with views of the bits behind casts of what is no parameter, changed in place."""
-    graph = captured.graph.graph
-    given = {n: n.meta.get("val") for n in graph.find_nodes(op="placeholder")}
-    if any(isinstance(value, torch.Tensor) and value.dtype in HALF for value in given.values()):
-        return captured.graph
-    for node in graph.find_nodes(op="call_function", target=aten.full.default):
-        if node.meta["val"].dtype in HALF and isinstance(node.args[1], int | float):
-            node.args = (node.args[0], torch.tensor(node.args[1], dtype=node.meta["val"].dtype).item())
-    state = {g.variable for g in captured.graph_inputs if g.kind in ("parameter", "buffer")}
-    for node in graph.find_nodes(op="call_function", target=CONVERT):
-        source = node.args[0]
-        if node.meta["val"].dtype in HALF and source.meta["val"].dtype in _WIDE and source.name not in state:
-            bits = _viewed(graph, node, torch.int16)
-            rounded = _viewed(graph, bits, node.meta["val"].dtype)
-            node.replace_all_uses_with(rounded, delete_user_cb=lambda user, bits=bits: user is not bits)
+def hidden(captured: Captured) -> GraphModule:
+    """The graph with these casts as another operator, changed in place: torch 2.11 takes casts there and back out of a graph."""
+    for node in _casts(captured):
+        node.target, node.args, node.kwargs = aten._to_copy.default, node.args[:1], {"dtype": node.args[1]}
     return captured.graph
+
+
+def keep(captured: Captured) -> GraphModule:
+    """The graph with views of the bits behind these casts, changed in place; none is hidden any more."""
+    graph = captured.graph.graph
+    for node in graph.find_nodes(op="call_function", target=aten._to_copy.default):
+        if list(node.kwargs) == ["dtype"]:
+            node.target, node.args, node.kwargs = CONVERT, (node.args[0], node.kwargs["dtype"]), {}
+    for node in _casts(captured):
+        bits = _viewed(graph, node, torch.int16)
+        rounded = _viewed(graph, bits, node.meta["val"].dtype)
+        node.replace_all_uses_with(rounded, delete_user_cb=lambda user, bits=bits: user is not bits)
+    if not _has_half(graph):
+        for node in graph.find_nodes(op="call_function", target=aten.full.default):
+            if node.meta["val"].dtype in HALF and isinstance(node.args[1], int | float):
+                node.args = (node.args[0], torch.tensor(node.args[1], dtype=node.meta["val"].dtype).item())
+    return captured.graph
+
+
+def _casts(captured: Captured) -> list[Node]:
+    """Casts to half precision of what is no parameter, where nothing that the graph is given is in half precision."""
+    graph = captured.graph.graph
+    if _has_half(graph):
+        return []
+    state = {g.variable for g in captured.graph_inputs if g.kind in ("parameter", "buffer")}
+    casts = [n for n in graph.find_nodes(op="call_function", target=CONVERT) if n.meta["val"].dtype in HALF]
+    return [n for n in casts if n.args[0].meta["val"].dtype in _WIDE and n.args[0].name not in state]
+
+
+def _has_half(graph: Graph) -> bool:
+    given = [n.meta.get("val") for n in graph.find_nodes(op="placeholder")]
+    return any(isinstance(value, torch.Tensor) and value.dtype in HALF for value in given)
 
 
 def _viewed(graph: Graph, source: Node, dtype: torch.dtype) -> Node:

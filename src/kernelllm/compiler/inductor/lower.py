@@ -386,7 +386,7 @@ def rewritten(captured: Captured, options: Options) -> None:
     from torch._inductor.fx_passes import fuse_attention
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 
-    graph = captured.graph
+    graph = explicit_rounding.hidden(captured)
     output = graph.graph.output_node()
     output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
     with ExitStack() as stack:
