@@ -190,7 +190,7 @@ class Evaluation:
                 with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
                     trials.findings += attempt(worker, runs).findings()
             bounds, exact = compared_sizes(self._candidate.source), exact_sizes(self._candidate.source)
-            if not self._context.on_gpu and (bounds or exact):
+            if bounds or exact:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact) as runs:
                     trials.findings += try_unit_sizes(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")

@@ -15,6 +15,7 @@ from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
 from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
+from kernelllm.judge.trials.reference_runs.device_asserts import may_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepare_run
@@ -135,6 +136,8 @@ class References:
         with own_generators(), failures_logged("A set of sizes is not tried", ProblemError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
             described, gradients = shrink.describe(problem, overrides), bool(tried[0].gradients)
+            if self._device != "cpu" and may_assert(tried[0].ops):  # a position may lie beyond a smaller table: a CPU says so
+                prepare(problem, described, overrides, "cpu", INIT_SEED, False)
             return prepare_run(prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients), INIT_SEED)
         return None
 
