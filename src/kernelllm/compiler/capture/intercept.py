@@ -312,8 +312,7 @@ class _RealFactories(TorchFunctionMode):
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
             return _copied(*args)
-        args = scalar_index.without_values(func, args) if func in scalar_index.FUNCTIONS else args
-        result = func(*args, **kwargs)
+        result = scalar_index.called(func, args, kwargs)
         if func in (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere) and not kwargs and args[0].dim() == 1:
             self.lengths[result.shape[0].node.expr] = args[0].shape[0]
         return result

@@ -78,8 +78,8 @@ class _IntMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         kept = _number(args[0]) if len(args) == 1 and not kwargs else None
-        if len(args) == 1 and isinstance(args[0], torch.Tensor) and not args[0].is_floating_point() and not args[0].is_complex():
-            return args[0].item()
+        if len(args) == 1 and isinstance(args[0], torch.Tensor) and not args[0].is_complex():
+            return (args[0].to(torch.int64) if args[0].is_floating_point() else args[0]).item()
         return builtins.int(*args, **kwargs) if kept is None else kept
 
     def __eq__(cls, other: object) -> bool:
@@ -102,8 +102,8 @@ class _FloatMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         value = args[0] if len(args) == 1 and not kwargs else None
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.item()
+        if isinstance(value, torch.Tensor) and not value.is_complex():
+            return (value if value.is_floating_point() else value.to(torch.float64)).item()
         return torch.sym_float(value) if isinstance(value, torch.SymInt | torch.SymFloat) else builtins.float(*args, **kwargs)
 
     def __eq__(cls, other: object) -> bool:
