@@ -32,6 +32,15 @@ FORMS = {
             state = state * g[:, :, i, -1, None, None].exp()
             state = state + (k_i * (g[:, :, i, -1, None] - g[:, :, i]).exp()[..., None]).transpose(-1, -2) @ new
         return out, state""",
+    "filled, as long as another than what the steps read": """
+        u = v * 2
+        out = torch.empty_like(v)
+        state = v.new_zeros(b, h, d, e)
+        for i in range(n):
+            new = u[:, :, i] - w[:, :, i] @ state
+            out[:, :, i] = q[:, :, i] @ state + new
+            state = state + k[:, :, i].mT @ new
+        return out, state""",
     "one decay, listed": """
         decay = torch.linspace(0.8, 0.99, h, device=q.device)[:, None, None]
         state, outs = q.new_zeros(b, h, d, e), []
@@ -118,6 +127,21 @@ def test_a_matrix_that_is_not_affine_stays_in_its_loop(form: str) -> None:
             {OTHERS[form]}
         return torch.stack(outs, 2)"""
     assert with_chunk_states(problem(source_of(body))) is None
+
+
+def test_a_loop_that_fills_a_part_of_a_tensor_is_told_from_one_that_fills_it(states: None) -> None:
+    body = """
+        u = v * 2
+        out = torch.zeros_like(v)
+        state = v.new_zeros(b, h, d, e)
+        for i in range(n - 1):
+            out[:, :, i] = q[:, :, i] @ state
+            state = state + k[:, :, i].mT @ u[:, :, i]
+        return out, state"""
+    new = with_chunk_states(problem(source_of(body)))
+    assert new is not None
+    with pytest.raises(RuntimeError, match="is invalid for input of size"):
+        run(new.source)
 
 
 def test_a_written_file_has_one_kernel_for_the_states_and_takes_other_numbers_of_chunks(hybrid: Judge) -> None:

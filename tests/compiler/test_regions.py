@@ -9,6 +9,7 @@ import pytest
 from compiled import captured, lowered, problem
 
 from kernelllm.compiler.capture.capture import capture
+from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.emit import emit
 from kernelllm.compiler.inductor import regions
 from kernelllm.compiler.options import Options
@@ -211,3 +212,16 @@ def get_init_inputs(): return [width]
     state = re.search(r"gru\(\s*\w+, (\w+),", forward)
     assert state is not None
     assert re.search(rf"\b{state[1]} = torch\.", forward)
+
+
+def test_an_argument_that_is_written_and_given_back_is_named_though_the_graph_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "LONG", 3)
+    body = """
+class Model(nn.Module):
+    def forward(self, x, cache):
+        cache.mul_(2).add_(x)
+        return torch.tanh(torch.sigmoid(x @ x) @ x), cache
+def get_inputs(): return [torch.rand(8, 8), torch.rand(8, 8)]
+"""
+    source = compiled(problem(body), Options(fixed=True, extern="allow"))
+    assert re.findall(r"return \(\w+, (\w+)\)", source) == ["cache", "cache"]

@@ -57,6 +57,9 @@ class StitchedWrapper:
         return f"buf{self.buffers - 1}"
 
     def value(self, node: Node) -> ast.expr:
+        while node.target is torch.ops.aten.copy_.default:  # gives the argument that it writes
+            assert isinstance(node.args[0], Node)
+            node = node.args[0]
         return self.values.get(node) or ast.Name(node.name, ast.Load())
 
     def add(self, region: Wrapper) -> Wrapper:

@@ -6,6 +6,7 @@ Modules write them in others as well: over ``x.unbind(1)``, ``zip`` or ``enumera
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 from kernelllm.compiler.loops.before_after import free_name, names, stored
@@ -173,7 +174,9 @@ def _filled(before: Statements, loop: Any, after: Statements, statement: ast.stm
     if items.count(counter) != 1 or set(items[: items.index(counter)]) - {":"} or set(items[items.index(counter) + 1 :]) - {":", "..."}:
         return None
     dim, rest = items.index(counter), [s for s in (*before, *loop.body) if s not in (made[0], statement)]
-    dtype = _dtype_where_filled(made[0].value, dim, loop, before)
+    dtype, like = _dtype_where_filled(made[0].value, dim, loop, before), ""
+    if dtype is None and (like := _filled_like(made[0], before, loop)):
+        dtype = f"{like}.dtype"
     others = _Dtype(out, dtype)
     uses = sum(isinstance(n, ast.Name) and n.id == out for s in rest for n in ast.walk(s))
     if dtype is None or uses != sum(ast.unparse(n) == f"{out}.dtype" for s in rest for n in ast.walk(s) if isinstance(n, ast.Attribute)):
@@ -182,7 +185,8 @@ def _filled(before: Statements, loop: Any, after: Statements, statement: ast.stm
     loop.body[at] = syntax_tree(f"{kept}.append(({ast.unparse(loop.body[at].value)}).to({dtype}))").body[0]
     loop.body = [others.visit(s) for s in loop.body]
     start = [others.visit(s) for s in before if s is not made[0]]
-    return [*start, *syntax_tree(f"{kept} = []").body], [*syntax_tree(f"{out} = torch.stack({kept}, dim={dim})").body, *after]
+    stacked = f"{out} = torch.stack({kept}, dim={dim})" + (f"\n{out} = {out}.view_as({like})" if like else "")
+    return [*start, *syntax_tree(f"{kept} = []").body], [*syntax_tree(stacked).body, *after]
 
 
 def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> str | None:
@@ -205,6 +209,16 @@ def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> 
     if len(sizes) <= dim or any(isinstance(s, ast.Starred) for s in sizes) or not _lengths(sizes[dim], before) & steps:
         return None
     return given.get("dtype", f"{on}.dtype" if kind.startswith("new_") else "torch.get_default_dtype()")
+
+
+def _filled_like(made: Any, before: Statements, loop: Any) -> str:
+    """``x`` of ``out = torch.empty_like(x)``, where it is the same behind the loop. That it is as long, a view behind the loop tells."""
+    value = made.value
+    if not isinstance(value, ast.Call) or not re.fullmatch(r"torch\.(empty|zeros|ones)_like\(\w+\)", ast.unparse(value)):
+        return ""
+    like = ast.unparse(value.args[0])
+    later = [*before[before.index(made) + 1 :], *loop.body]
+    return "" if any(like in stored(s) for s in later) else like
 
 
 def _read_along(name: str, dim: int, loop: Any) -> bool:
