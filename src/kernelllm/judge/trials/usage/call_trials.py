@@ -168,7 +168,7 @@ def _written_into(process: CandidateProcess, reference: Reference, inputs: list[
         return []
     build(process, reference)
     try:
-        process.run(inputs, seed)
+        process.run(inputs, seed, hold=True)  # in memory of its own: a result may be a view of the inputs, as the reference's
         value = process.run(inputs, seed, spoiled=True).value
     except CandidateFailure:
         return []
