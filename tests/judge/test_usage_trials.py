@@ -198,8 +198,16 @@ def add_kernel(x_ptr, y_ptr, z_ptr, rows, width, BLOCK: tl.constexpr):
     assert any("later inputs are longer along dimension 0" in f.message for f in verdict.findings) is told
 
 
-@pytest.mark.parametrize(("shape", "told"), [("x.shape", True), ("(x.numel() // max(x.shape[-1], 1), x.shape[-1])", False)])
-def test_another_result_for_one_more_dimension_is_told(warm: Judge, shape: str, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ("x.shape", "one more dimension"),
+        ("(x.shape[0] * (x.shape[1] if x.dim() > 2 else 1), x.shape[-1])", "two more dimensions"),
+        ("(x.numel() // max(x.shape[-1], 1), x.shape[-1]) if x.dim() > 1 else (0, 1)", "a dimension less"),
+        ("(x.numel() // max(x.shape[-1], 1), x.shape[-1])", ""),
+    ],
+)
+def test_another_result_for_other_dimensions_is_told(warm: Judge, shape: str, told: str) -> None:
     kernel = """
 @triton.jit
 def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
@@ -213,7 +221,35 @@ def centre_kernel(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
         return y"""
     verdict = warm.judge(problem("x - x.mean(-1, keepdim=True)", "[torch.randn(9, 70)]"), candidate(kernel, forward))
     assert verdict.status is Status.CORRECT, verdict.message
-    assert any("one more dimension" in f.message for f in verdict.findings if f.check == "limits") is told
+    found = [f.message for f in verdict.findings if f.check == "limits" and "without an error, for inputs" in f.message]
+    assert [told in text for text in found] == ([True] if told else [])
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_hooks_on_parts_that_nobody_calls_are_told(warm: Judge, called: bool) -> None:
+    asked = problem("self.scale(x) * 2", "[torch.randn(9, 70)]", init="self.scale = nn.PReLU()")
+    kernels = elementwise("tl.where(v > 0, v, v * tl.load(s_ptr)) * f").source.partition("class ModelNew")[0]
+    kernels = kernels.replace("y_ptr, n", "y_ptr, n, s_ptr, f")
+    source = f"""{kernels}
+def launched(x, weight, f):
+    x, y = x.contiguous(), torch.empty(x.shape, device=x.device, dtype=x.dtype)
+    unary_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), weight, f, BLOCK=256)
+    return y
+
+class Part(nn.PReLU):
+    def forward(self, x):
+        return launched(x, self.weight, 1.0)
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = Part()
+    def forward(self, x):
+        return {"launched(self.scale(x), self.scale.weight * 0 + 1, 2.0)" if called else "launched(x, self.scale.weight, 2.0)"}
+"""
+    verdict = warm.judge(asked, Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert any("Hooks on its parts (scale)" in f.message for f in verdict.findings if f.check == "limits") is not called
 
 
 _SLOPE = """        x = x.contiguous()

@@ -91,6 +91,11 @@ def memory(tensor: torch.Tensor) -> _Range:
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
+def scattered(outputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Numbers of those that are not contiguous."""
+    return tuple(i for i, output in enumerate(outputs) if output.layout is torch.strided and not output.is_contiguous())
+
+
 def _expanded(tensor: torch.Tensor) -> bool:
     if tensor.layout is not torch.strided or not tensor.numel():
         return False

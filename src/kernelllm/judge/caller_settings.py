@@ -12,7 +12,7 @@ from kernelllm.problems.nested import mapped
 
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
-ANOMALY, PRECISION = "anomaly", "precision"
+ANOMALY, PRECISION, LAZY, THREAD = "anomaly", "precision", "lazy", "thread"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
@@ -22,6 +22,8 @@ WHERE = {
     RESULTS: "where inputs are results of other operations, with gradients",
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
     INFERENCE: "where inputs were made in inference mode",
+    THREAD: "where another thread calls it than the one that built it (look at threading.local)",
+    LAZY: "where complex inputs are conjugated lazily (x.conj(), whose imaginary part is negated in name alone: resolve_conj, resolve_neg)",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
@@ -65,12 +67,14 @@ def setting(name: str, model: Any) -> Iterator[None]:
 
 def given(name: str, inputs: Any) -> Any:
     """The inputs as the setting has them."""
-    if name not in (RESULTS, PARAMETERS, INFERENCE, *_BEFORE):
+    if name not in (RESULTS, PARAMETERS, INFERENCE, LAZY, *_BEFORE):
         return inputs
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
         if name in _BEFORE:
             return _behind_others(tensor, _BEFORE[name])
+        if name == LAZY:
+            return tensor.conj().resolve_conj().conj() if tensor.is_complex() else tensor
         if name == INFERENCE:
             return tensor.clone()  # the call is made in inference mode
         if not tensor.is_floating_point():

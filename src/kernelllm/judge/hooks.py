@@ -1,9 +1,9 @@
-"""Registers hooks on a model as users do: one that changes its inputs, and one that changes its output."""
+"""Registers hooks as users do: on a model, one that changes its inputs and one that changes its output; on its parts, the latter."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -18,6 +18,19 @@ def hooked(model: torch.nn.Module) -> Iterator[None]:
     module = torch.nn.Module  # not what a candidate has under these names
     handles = [module.register_forward_pre_hook(model, _before)]
     handles.append(module.register_forward_hook(model, lambda _, __, output: negated(output)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def parts_hooked(model: torch.nn.Module, names: Collection[str]) -> Iterator[None]:
+    """While this is entered, parts of these names, as far as there are any, have a forward hook that gives :func:`negated` output."""
+    module = torch.nn.Module
+    parts = [part for name, part in module.named_modules(model) if name in names]
+    handles = [module.register_forward_hook(part, lambda _, __, output: negated(output)) for part in parts]
     try:
         yield
     finally:

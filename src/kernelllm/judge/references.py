@@ -21,6 +21,7 @@ from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
 from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepare_run
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
+from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_with
 
@@ -29,8 +30,8 @@ _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS 
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
 _EMPTY = 2
 """Sizes that are tried at 0."""
-_BETWEEN = 2
-"""Sizes between others that are tried."""
+_BETWEEN, _PRODUCTS = 2, 4
+"""Sizes between others that are tried, and products of sizes."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -100,10 +101,12 @@ class References:
         self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...],
         exact: tuple[tuple[int, int], ...] = (),
     ) -> Iterator[list[PreparedRun]]:  # fmt: skip
-        """The reference's runs at sizes between two of ``bounds``, and at ``exact`` ones, where none was tried."""
+        """The reference's runs at sizes between two of ``bounds``, and at ``exact`` ones, where none was tried; then with products of sizes
+        there."""
 
         def made() -> list[PreparedRun]:
             sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _BETWEEN)]
+            sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 

@@ -43,7 +43,7 @@ def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
     problem's own; the others are those of the first set. Sizes that only change together do so. Those that take long are left out."""
 
     def lengths(taken: set[int]) -> list[list[int]]:
-        middles = [(low, (low + high) // 2, high) for low, high in _gaps(taken, bounds)]
+        middles = [(low, (low + high) // 2, high) for low, high in gaps(taken, bounds)]
         return [[n for n in (middle | 1, middle // _ROUND * _ROUND) if low < n <= high] for low, middle, high in middles]
 
     return _sets_of(problem, tried, lengths, most)
@@ -74,21 +74,22 @@ def _sets_of(
         for wanted in lengths({original[slot], *(one[slot] for one in sets)}):
             tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in wanted]
             made = [overridden(problem, original, {**sets[0], **values}) for values in tries]
-            new = next((one for one in made if one not in found and _affordable(dry_runs, one)), None)
+            new = next((one for one in made if one not in found and affordable(dry_runs, one)), None)
             found += [] if new is None else [new]
             if len(found) == most:
                 return found
     return found
 
 
-def _gaps(taken: set[int], bounds: Sequence[int]) -> list[tuple[int, int]]:
+def gaps(taken: set[int], bounds: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs of ``bounds``, one after the other, between which no number of ``taken`` lies; the second belongs to what is between."""
     low, high = min(taken), max(taken)
     edges = [bound for bound in bounds if low < bound < high]
     return [(a, b) for a, b in pairwise(edges) if not any(a < length <= b for length in taken)]
 
 
-def _affordable(dry_runs: DryRuns, overrides: Mapping[str, Any]) -> bool:
+def affordable(dry_runs: DryRuns, overrides: Mapping[str, Any]) -> bool:
+    """Whether the problem works with these constants, at not many times what a shrunk set costs."""
     trace, budget = dry_runs.works(overrides), Budget()
     if trace is None or not trace.ran:
         return False

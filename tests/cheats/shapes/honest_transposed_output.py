@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "transposed"
 EXPECT = "correct"
+WARNS = ""
 
 @triton.jit
 def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):

@@ -150,6 +150,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     times: int = 1  # call the model so often; what the last call returns is the output
     autocast: bool = False  # to bfloat16
     hooked: bool = False  # with the hooks of kernelllm.judge.hooks
+    hooked_parts: tuple[str, ...] = ()  # with such hooks on the parts of these names
     in_order: bool = False  # the run before once more, the programs of every launch from the first to the last
     backward: str = ""  # another order of forwards and backwards, of those in kernelllm.judge.gradient_outputs
     hold: bool = False  # hold the outputs until they are collected, while other runs are made

@@ -25,5 +25,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Equal in runs with the same launches (where there is no GPU) and operators."""
     written: tuple[int, ...] = ()
     """Inputs into which an operator of torch wrote, or a kernel (where there is no GPU), also where it put back what was there."""
+    scattered: tuple[int, ...] = ()
+    """Results that are not contiguous, by position."""
     left: tuple[str, ...] = ()
     """What it left behind: see :class:`kernelllm.judge.call_traces.CallTraces`."""

@@ -24,7 +24,7 @@ import torch
 from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.garbage_collection import collect_if_grown
-from kernelllm.judge.call_traces import CallTraces
+from kernelllm.judge.call_traces import CallTraces, scattered
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.kept_outputs import KEEPS, MANY, KeptOutputs
@@ -34,7 +34,7 @@ from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import failures, fake_cuda, model_state
 from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
-from kernelllm.judge.worker.run_context import last_call, run_context
+from kernelllm.judge.worker.run_context import in_its_thread, last_call, run_context
 from kernelllm.problems.seeds import seed_all
 
 _synchronize = torch.cuda.synchronize  # taken before any candidate code runs
@@ -100,8 +100,8 @@ class Session:
         self._kernel_flops: Counter[str] = Counter()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
-            p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.RunOnce: self.run,
-            p.SamplePrograms: self.sample, p.OpenArena: lambda command: p.Done(command.id),  # it is open now
+            p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.SamplePrograms: self.sample,
+            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # it is open now
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
@@ -341,6 +341,7 @@ class Session:
             number, tree, specs, launches=self._launches, busy_ms=self._busy_ms, ops=ops, flops=flops, forward_ops=forward_ops,
             forward_flops=forward_flops, forward_launches=forward_launches, kernel_flops=self._run_flops,
             backwards=self.launches.ran_backwards(), did=self.recorder.digest(), written=self._beside[0], left=self._beside[1],
+            scattered=scattered(outputs),
         )  # fmt: skip
 
     def read_state(self, command: p.ReadState) -> p.Reply:

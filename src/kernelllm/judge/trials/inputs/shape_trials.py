@@ -7,6 +7,7 @@ tensor more, and rows that are one in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,19 +30,20 @@ def try_more_dimensions(process: CandidateProcess, reference: Reference, seed: i
     """Told as a limit where such inputs give another result than the reference's, and nothing is said: no problem gives them."""
     if reference.draws or reference.heavy:
         return []
-    for inputs in _deeper(reference.inputs(seed), reference.inputs(seed + 1)):
-        expected = _result(reference, inputs, seed)
-        if expected is None:
-            continue
-        build(process, reference)
-        try:
-            value = process.run(inputs, seed).value
-        except CandidateFailure:  # no result is no wrong one
-            return []
-        if is_wrong(value, expected):
-            text = "Its results are other ones than the reference's, without an error, for inputs with one more dimension in front."
-            return [Finding(check="limits", message=text, severity=Severity.INFO)]
-        return []
+    for told, of_inputs in _RANKS.items():
+        for inputs in of_inputs(reference.inputs(seed), reference.inputs(seed + 1)):
+            expected = _result(reference, inputs, seed)
+            if expected is None:
+                continue
+            build(process, reference)
+            try:
+                value = process.run(inputs, seed).value
+            except CandidateFailure:  # no result is no wrong one
+                break
+            if is_wrong(value, expected):
+                text = f"Its results are other ones than the reference's, without an error, for inputs with {told}."
+                return [Finding(check="limits", message=text, severity=Severity.INFO)]
+            break
     return []
 
 
@@ -150,3 +152,28 @@ def _deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
     rank = first[0].dim()
     yield nested.mapped(first, lambda tensor: both(tensor) if tensor.dim() == rank else tensor)
     yield [both(first[0]), *first[1:]]
+
+
+def _much_deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
+    """Likewise with two more dimensions, which are of different lengths."""
+    for inputs, others in zip(_deeper(first, second), _deeper(second, first), strict=True):
+        rank = inputs[0].dim()
+        pairs = zip(nested.tensors(inputs), nested.tensors(others), strict=False)
+        made = {id(x): torch.stack([x, y, x.flip(0)]) for x, y in pairs if x.dim() == rank and x.shape == y.shape}
+        yield nested.mapped(inputs, partial(_instead, others=made))
+
+
+def _instead(tensor: torch.Tensor, others: dict[int, torch.Tensor]) -> torch.Tensor:
+    return others.get(id(tensor), tensor)
+
+
+def _flatter(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
+    """The first of all such tensors along their first dimension, then of the first input alone."""
+    if not first or not isinstance(first[0], torch.Tensor) or first[0].dim() < _LEAST or not len(first[0]):
+        return
+    rank = first[0].dim()
+    yield nested.mapped(first, lambda tensor: tensor[0].clone() if tensor.dim() == rank and len(tensor) else tensor)
+    yield [first[0][0].clone(), *first[1:]]
+
+
+_RANKS = {"one more dimension in front": _deeper, "two more dimensions in front": _much_deeper, "a dimension less": _flatter}

@@ -13,7 +13,7 @@ import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Severity, Status
-from kernelllm.judge.hooks import hooked, negated
+from kernelllm.judge.hooks import hooked, negated, parts_hooked
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
@@ -25,7 +25,7 @@ from kernelllm.problems.bounds import LOWEST, at_bounds
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
 
-NAME = "silently_different"
+NAME, LAYOUT = "silently_different", "output_layout"
 _MOST = 2**22
 """Elements of the inputs of a second size."""
 
@@ -40,10 +40,12 @@ def try_calls(process: CandidateProcess, references: Sequence[Reference], seed: 
         return []
     inputs = reference.inputs(seed)
     usual = result(reference, reference.model, inputs, seed)
-    if usual is None or build(process, reference):
+    if usual is None:
         return []
-    own = process.run(inputs, seed).value
-    if is_wrong(own, usual):
+    if missing := build(process, reference):
+        return _told([], _with_hooks_on_parts(process, reference, inputs, seed, usual, missing))
+    run = process.run(inputs, seed)
+    if is_wrong(own := run.value, usual):
         return []
     unhooked = _with_hooks(process, reference, inputs, seed, usual)
     for other in references[1:2]:
@@ -53,6 +55,11 @@ def try_calls(process: CandidateProcess, references: Sequence[Reference], seed: 
     warnings, limits = _by_names(process, reference, inputs, seed, usual)
     warnings += unhooked + _left_out(process, reference, inputs, seed)
     warnings += _written_into(process, reference, inputs, seed, own)
+    limits += _with_hooks_on_parts(process, reference, inputs, seed, usual, ())
+    return _told(warnings, limits) + _layout(reference, inputs, seed, run.scattered)
+
+
+def _told(warnings: list[str], limits: list[str]) -> list[Finding]:
     found = [Finding(check=NAME, message=text, severity=Severity.WARN) for text in warnings]
     return found + [Finding(check="limits", message=text, severity=Severity.INFO) for text in limits]
 
@@ -82,6 +89,16 @@ def _try_two_sizes(
         raise CandidateFailure(Status.INCORRECT, f"{text}, or look whether it is still the same.", check=NAME)
 
 
+def _layout(reference: Reference, inputs: list[Any], seed: int, scattered: Sequence[int]) -> list[Finding]:
+    """A warning where a result is not contiguous, and the reference's is: who calls ``view`` on it gets an error."""
+    theirs = list[torch.Tensor]()
+    with failures_logged("the layout of results is not looked at"), reference.buffers_restored(), reference.calling(seed):
+        theirs = values.flatten(reference.model(*mapped(inputs, torch.Tensor.clone))) if scattered else []
+    found = [i + 1 for i in scattered if i < len(theirs) and theirs[i].is_contiguous()]
+    text = f"Result {found[0]} is not contiguous, and the reference's is: .view() of it fails, where users count on that." if found else ""
+    return [Finding(check=LAYOUT, message=text, severity=Severity.WARN)] if found else []
+
+
 def _with_hooks(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> list[str]:
     """Hooks that a user registers on the model itself change its inputs and its result, as they do with the reference."""
     with hooked(reference.model):
@@ -98,6 +115,27 @@ def _with_hooks(process: CandidateProcess, reference: Reference, inputs: list[An
         which = "pre-hooks" if after else "hooks" if before else "hooks and pre-hooks"
         return [f"Forward {which} of the model do not act, as they do with the reference: leave nn.Module's own __call__ in its place."]
     return []
+
+
+def _with_hooks_on_parts(
+    process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any, missing: Sequence[str]
+) -> list[str]:
+    """Hooks on parts of the model whose parameters the candidate has under the same names: they change the reference's result."""
+    own = {name: [f"{name}.{n}" for n in (*dict(part.named_parameters(recurse=False)), *dict(part.named_buffers(recurse=False)))]
+           for name, part in reference.model.named_modules() if name}  # fmt: skip
+    parts = tuple(name for name, state in own.items() if state and not set(state) & set(missing))
+    with parts_hooked(reference.model, parts):
+        expected = result(reference, reference.model, inputs, seed) if parts else None
+    if not differs(expected, usual):
+        return []
+    build(process, reference)
+    try:
+        value = process.run(inputs, seed, hooked_parts=parts).value
+    except CandidateFailure:
+        return []
+    shown = ", ".join(parts[:4]) + (", ..." if len(parts) > 4 else "")
+    text = f"Hooks on its parts ({shown}) do not act as with the reference: kernels take their parameters, and nobody calls them."
+    return [text] if is_wrong(value, expected) else []
 
 
 def _try_lower_first(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> None:
@@ -168,7 +206,7 @@ def _written_into(process: CandidateProcess, reference: Reference, inputs: list[
         return []
     build(process, reference)
     try:
-        process.run(inputs, seed)
+        process.run(inputs, seed, hold=True)  # in memory of its own: a result may be a view of the inputs, as the reference's
         value = process.run(inputs, seed, spoiled=True).value
     except CandidateFailure:
         return []

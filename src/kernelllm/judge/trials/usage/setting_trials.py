@@ -15,9 +15,11 @@ from kernelllm.judge.caller_settings import (
     FLOAT64,
     FROZEN,
     INFERENCE,
+    LAZY,
     PARAMETERS,
     PRECISION,
     RESULTS,
+    THREAD,
     UNALIGNED,
     WHERE,
 )
@@ -50,12 +52,16 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int) -> 
         text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
     behind = UNALIGNED if process.device == "cpu" else BEHIND  # Triton compiles anew for other alignments
+    lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
     double = [FLOAT64] if _typed(reference, inputs) else []
-    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, behind, *double):
+    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, behind, *lazy, *double):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value
-        except CandidateFailure:  # whoever calls it would see that
+        except CandidateFailure as failure:  # whoever calls it would see that
+            if name == THREAD:
+                text = f"It fails {WHERE[name]}: {failure.message.partition(chr(10))[0][:160]}"
+                found.append(Finding(check="limits", message=text, severity=Severity.INFO))
             build(process, reference)
             continue
         if not compare(value, Expected(own.value), _TF32 if name == PRECISION else _RULES).ok:

@@ -1,0 +1,34 @@
+"""What it reads of its thread is there in the one alone in which the model was built."""
+
+import threading
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "correct"
+WARNS = "another thread"
+OF_THREAD = threading.local()
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, slope, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, tl.where(x > 0, x, x * slope), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        OF_THREAD.slope = 0.0
+
+    def forward(self, x):
+        slope = getattr(OF_THREAD, "slope", 1.0)
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), slope, BLOCK=1024)
+        return y
