@@ -260,3 +260,36 @@ def test_steps_over_a_dimension_of_an_input_are_sizes_where_layers_are_none() ->
     sets = values(problem)
     assert len({names["steps"] for names in sets}) == 2
     assert all(names["layers"] == 12 for names in sets)
+
+
+def test_what_a_failed_run_left_open_does_not_end_the_next_ones() -> None:
+    """A checkpoint of torch 2.11 keeps its hooks in a generator, which lives as long as the frame that an error came from."""
+    problem = Problem(
+        name="open",
+        source="""
+import sys
+import torch
+import torch.nn as nn
+OPEN = sys.__dict__.setdefault("_left_open", [])
+def hooks():
+    OPEN.append(1)
+    try:
+        yield
+    finally:
+        OPEN.pop()
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+    def forward(self, x):
+        assert not OPEN, "hooks of another run"
+        held = hooks()
+        next(held)
+        y = self.norm(x)
+        next(held, None)
+        return y
+def get_inputs(): return [torch.randn(2048, 4096)]
+def get_init_inputs(): return [4096]
+""",
+    )
+    assert all(one for one in shrunk(problem))

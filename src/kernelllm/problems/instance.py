@@ -155,7 +155,9 @@ class Instance:
         except MemoryError as error:
             raise ProblemError(f"There is not enough memory to run {stage} of the problem.", where=_where(self.problem)) from error
         except (Exception, SystemExit) as error:  # whatever the problem's own code raises is its own fault
-            raise explain(error, stage, self.problem, self._filename) from error
+            told = explain(error, stage, self.problem, self._filename)
+            traceback.clear_frames(error.__traceback__)  # a generator that a frame holds keeps its context open: a checkpoint's hooks
+            raise told from error
 
 
 def with_gradients(source: str) -> str:

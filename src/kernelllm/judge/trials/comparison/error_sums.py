@@ -11,6 +11,8 @@ import torch
 
 EAGER_FACTOR = 2.0
 """A candidate may err by so many times eager's own error (largest and rms)."""
+TAIL = 1e-5
+"""Share of elements that may err by twice as much: the largest of many errors differs from run to run."""
 FEW = 256
 """With fewer elements than this, eager's error may be small by luck, and a candidate's of one sign."""
 NEAR = 0.05
@@ -41,6 +43,8 @@ class ErrorSums:
     """Elements beyond the tolerance."""
     beyond_eager: int = 0
     """Elements among them whose error is beyond eager's too."""
+    far_beyond_eager: int = 0
+    """Elements among these whose error is twice as much."""
     squares: float = 0.0
     target_squares: float = 0.0
     eager_squares: float = 0.0
@@ -60,6 +64,11 @@ class ErrorSums:
         by_chance = math.sqrt(max(self.eager_squares, self.squares / 4) * self.target_squares) / (2 if self.far else 1)
         most = max(EAGER_FACTOR * abs(self.eager_along), by_chance)
         return self.elements >= FEW and abs(self.along) > most
+
+    @property
+    def within_eager(self) -> bool:
+        """Whether no element is further off than eager's may be."""
+        return not self.far_beyond_eager and self.beyond_eager <= TAIL * self.elements
 
     def bound_far_error(self) -> None:
         """Eager's error counts by half of itself, and by no less than :data:`NEAR`: who is as exact as eager is right, and nobody else.
@@ -134,5 +143,6 @@ def _add(out: ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: t
         out.error, out.allowed = float(error[steepest]), float(allowed[steepest])
     out.beyond += int((margin > 1).sum())
     out.beyond_eager += int(((margin > 1) & (error > EAGER_FACTOR * out.eager_max)).sum())
+    out.far_beyond_eager += int(((margin > 1) & (error > 2 * EAGER_FACTOR * out.eager_max)).sum())
     out.squares += float((error * error).sum())
     out.along += float((torch.where(both, c - target, 0.0) * torch.where(both, target, 0.0)).sum())
