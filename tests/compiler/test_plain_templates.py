@@ -32,6 +32,7 @@ def get_init_inputs():
 
 RIGHT = """
 import torch, torch.nn.functional as F
+from kernelllm.compiler.steps.library import step_layers
 from kernelllm.compiler.templates.plain import attending, products, windows
 torch.manual_seed(0)
 
@@ -51,6 +52,19 @@ for dims, sizes in ((1, (9,)), (2, (7, 6)), (3, (4, 5, 3))):
     assert torch.equal(found[1], index)
     for counted in (True, False):
         same(windows.avg_pool(x, [2] * dims, step, pad, True, counted), getattr(F, f"avg_pool{dims}d")(x, 2, step, pad, True, counted))
+    pool = getattr(torch.nn, f"MaxPool{dims}d")
+    same(step_layers.max_pool_layer(x, pool(2, step)), pool(2, step)(x))
+    assert torch.equal(step_layers.max_pool_layer(x, pool(2, step, return_indices=True))[1], pool(2, step, return_indices=True)(x)[1])
+for dims, channels, groups, rounded in ((2, 3, 1, True), (3, 3, 1, False), (3, 4, 1, True), (3, 6, 2, False)):  # to TF32, as cuDNN
+    x, w = torch.randn(2, channels, *[4] * dims), torch.randn(8, channels // groups, *[2] * dims)
+    loose, exact = (windows.conv(x, w, None, [1] * dims, [0] * dims, [1] * dims, groups, allow) for allow in (True, False))
+    assert torch.equal(loose, exact) != rounded
+for groups in (1, 2):
+    x, t = torch.randn(1, 4, 3, 3), torch.randn(4, 6 // groups, 2, 2)
+    loose, exact = (windows.conv_transpose(x, t, None, [1, 1], [0, 0], [0, 0], [1, 1], groups, allow) for allow in (True, False))
+    assert torch.equal(loose, exact) == (groups == 2)
+long = torch.randn(1, 3, 4100), torch.randn(1, 4100, 2)
+same(products.batched_matmul(*long), long[0] @ long[1])
 a, b = torch.randn(2, 5, 70), torch.randn(2, 70, 3)
 same(products.batched_matmul(a, b), a @ b)
 same(products.matmul(a[0], b[0].T.contiguous().T, torch.arange(3.0)), a[0] @ b[0] + torch.arange(3.0))

@@ -109,6 +109,14 @@ def test_the_weights_of_this_package_fit_and_write_python() -> None:
     assert "class ModelNew" in ast.unparse(ast.parse(made.text))
 
 
+def test_other_texts_of_tokens_are_another_model(tmp_path: Path) -> None:
+    folder = shutil.copytree(small_weights.packaged(), tmp_path / "own")
+    before = open_model(f"mini/{folder}").identity
+    with (folder / "tokenizer.json").open("a", encoding="utf-8") as opened:
+        opened.write("\n")
+    assert open_model(f"mini/{folder}").identity != before
+
+
 def test_a_build_without_weights_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELLLM_MINI_WEIGHTS", str(tmp_path))
     with pytest.raises(ModelError, match="without the weights of mini"):

@@ -90,11 +90,12 @@ class Mini(HF):
 
     @property
     def identity(self) -> str:
-        """Other weights are another model, the same ones elsewhere are not."""
+        """Other weights or other texts of tokens are another model, the same ones elsewhere are not."""
         from kernelllm.models import small_weights
 
         folder = self.folder or small_weights.packaged()
-        found = tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.safetensors")))
+        files = sorted([*folder.glob("*.safetensors"), *folder.glob("tokenizer.json")])
+        found = tuple((path, path.stat().st_mtime_ns) for path in files)
         lines = "" if self.hold_lines else "|free lines"
         return f"{super().identity}|{self.valid_python}|{self.copy_constructor}{lines}|{_content(found)}"
 

@@ -111,13 +111,14 @@ def window(x, value):
     return [value] * (x.dim() - 2) if isinstance(value, int) else list(value)
 
 
-def max_pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+def max_pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     windows = [window(x, value) for value in (kernel_size, stride or kernel_size, padding, dilation)]
-    return max_pool_with_indices(x, *windows, ceil_mode)[0]
+    both = max_pool_with_indices(x, *windows, ceil_mode)
+    return both if return_indices else both[0]
 
 
 def max_pool_layer(x, layer):
-    return max_pool(x, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
+    return max_pool(x, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, layer.return_indices)
 
 
 def average_pool(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor=None):

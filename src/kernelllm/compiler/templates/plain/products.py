@@ -14,11 +14,15 @@ def matmul_kernel(a_ptr, b_ptr, bias_ptr, out_ptr, M, N, K, stride_ab, stride_am
     rows = (tl.program_id(0) // tiles * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)[:, None]
     cols = (tl.program_id(0) % tiles * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        a = tl.load(a_ptr + batch * stride_ab + rows * stride_am + k[None, :] * stride_ak, mask=(rows < M) & (k < K)[None, :], other=0.0)
-        b = tl.load(b_ptr + batch * stride_bb + k[:, None] * stride_bk + cols * stride_bn, mask=(k < K)[:, None] & (cols < N), other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    for chunk in range(0, K, 2048):  # sums of sums: one sum of a million numbers is off by 2e-4
+        part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for start in range(chunk, min(chunk + 2048, K), BLOCK_K):
+            k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+            at_a, at_b = rows * stride_am + k[None, :] * stride_ak, k[:, None] * stride_bk + cols * stride_bn
+            a = tl.load(a_ptr + batch * stride_ab + at_a, mask=(rows < M) & (k < K)[None, :], other=0.0)
+            b = tl.load(b_ptr + batch * stride_bb + at_b, mask=(k < K)[:, None] & (cols < N), other=0.0)
+            part = tl.dot(a, b, part, input_precision=PRECISION)
+        acc += part
     mask = (rows < M) & (cols < N)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + batch * stride_cb + rows * stride_cm + cols * stride_cn, mask=mask, other=0.0).to(tl.float32)

@@ -49,10 +49,11 @@ def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
     outs = [(sizes[i] + 2 * pad[i] - dil[i] * (taps[i] - 1) - 1) // step[i] + 1 for i in range(3)]
     out = torch.empty((x.shape[0], weight.shape[0], *outs[5 - x.dim() :]), device=x.device, dtype=x.dtype)
     per_group = weight.shape[0] // groups
+    rounds = allow_tf32 and per_group > 1 and (x.dim() < 5 or weight.shape[1] > 3)  # as cuDNN does
     grid = (x.shape[0] * groups, triton.cdiv(outs[0] * outs[1] * outs[2], 64), triton.cdiv(per_group, 32))
     conv_kernel[grid](
         x.contiguous(), weight.contiguous(), out if bias is None else bias, out, weight.shape[1], per_group, *sizes, *outs, *taps, *step,
-        *pad, *dil, groups, bias is not None, "tf32" if allow_tf32 and per_group > 1 else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
+        *pad, *dil, groups, bias is not None, "tf32" if rounds else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
     )
     return out
 
@@ -98,11 +99,12 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, dilation, g
         x, (stride, 1), (padding, 0), (output_padding, 0), (dilation, 1), (weight.shape[2:], 1))
     outs = [(sizes[i] - 1) * step[i] - 2 * pad[i] + dil[i] * (taps[i] - 1) + extra[i] + 1 for i in range(3)]
     per_group = weight.shape[1]
+    rounds = allow_tf32 and per_group > 1 and groups == 1
     out = torch.empty((x.shape[0], per_group * groups, *outs[5 - x.dim() :]), device=x.device, dtype=x.dtype)
     grid = (x.shape[0] * groups, triton.cdiv(outs[0] * outs[1] * outs[2], 64), triton.cdiv(per_group, 32))
     conv_transpose_kernel[grid](
         x.contiguous(), weight.contiguous(), out if bias is None else bias, out, x.shape[1] // groups, per_group, *sizes, *outs, *taps,
-        *step, *pad, *dil, groups, bias is not None, "tf32" if allow_tf32 and per_group > 1 else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
+        *step, *pad, *dil, groups, bias is not None, "tf32" if rounds else "ieee", BLOCK_M=64, BLOCK_N=32, BLOCK_K=32,
     )
     return out
 
