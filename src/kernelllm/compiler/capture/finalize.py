@@ -104,7 +104,7 @@ def to_captured(
         symbolic=symbolic,
         counted=bool(unknown or given - derived_sizes.hints(env).keys()),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
-        guards=size_conditions.written(env, decided, known) + size_conditions.from_slices(env, graph, known),
+        guards=size_conditions.conditions(env, decided, graph, known),
         forward_arguments=tuple(argument_names(built.model, len(built.inputs))),
         constructor=arguments_described(built, env),
         plain_inputs={name: described(value, env) for name, value in plain_inputs(built)},

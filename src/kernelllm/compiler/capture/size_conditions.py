@@ -47,8 +47,20 @@ def needed(guard: Any) -> sympy.Basic | None:
     return weak(*condition.args) if weak else condition
 
 
-def from_slices(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
-    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it."""
+def conditions(
+    env: ShapeEnv, decided: Iterable[sympy.Basic], graph: torch.fx.GraphModule, known: Collection[str]
+) -> tuple[Condition, ...]:
+    """What the graph relies on: what was ``decided``, and what its slices take. Of lower bounds of one size the highest."""
+    found = (*written(env, decided, known), *_from_slices(env, graph, known))
+    most: dict[str, int] = {}
+    for size, operator, bound in found:
+        if operator == ">=" and bound.isdigit():
+            most[size] = max(most.get(size, 0), int(bound))
+    return tuple(dict.fromkeys(c for c in found if c[1] != ">=" or not c[2].isdigit() or most[c[0]] == int(c[2])))
+
+
+def _from_slices(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
+    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it, or for one less."""
     meaning = {symbol: expression for expression, symbol in derived_sizes.table(env).items() if str(symbol) not in known}
     found: dict[Condition, None] = {}
     for node in graph.graph.nodes:
@@ -72,16 +84,19 @@ def _cut_off(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
 
 
 def _first_two(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
-    """A dimension of which two elements are read. Torch takes it that a size which varies is at least 2, and asks for no guard."""
+    """A dimension of which two elements are read. Torch takes it that a size which varies is at least 2, and asks for no guard; of where
+    one element of more is, it asks whether the size is not below the index, for which :func:`needed` takes an equal one."""
     size = node.args[0].meta["val"].shape[_dimension(node)]
-    ends = node.args[2:4] if node.target is torch.ops.aten.slice.Tensor else node.args[2:3]
-    numbers = [n for n in ends if isinstance(n, int) and abs(n) <= 2]
-    if not isinstance(size, torch.SymInt) or not numbers:
+    if not isinstance(size, torch.SymInt):
         return sympy.Integer(0), 0
-    if node.target is torch.ops.aten.slice.Tensor:
-        length = max(map(abs, numbers)) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
+    if node.target is torch.ops.aten.select.int:
+        index = node.args[2]
+        length = 0 if not isinstance(index, int) else index + 1 if index >= 0 else -index
+        if length > 2:
+            return size.node.expr, length
     else:
-        length = max(n + 1 if n >= 0 else -n for n in numbers)
+        numbers = [abs(n) for n in node.args[2:4] if isinstance(n, int) and abs(n) <= 2]
+        length = max(numbers, default=0) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
     expression = size.node.expr
     smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(1)))
     return expression, length if length == 2 and smallest.is_Integer and smallest < 2 else 0
