@@ -250,6 +250,8 @@ INDUCTOR = (
     *_each("compiler/inductor/wrapper_lines.py", "the host's steps are read from the wrapper's lines", "torch._inductor.ir",
            "ExternKernel.codegen_args(self);ExternKernel.codegen_kwargs(self, skip_out);ExternKernel.get_kernel_name(self);NoneLayout",
            "called"),
+    *_each("compiler/inductor/in_place.py", "reads of what an earlier write left count, too", "torch._inductor.scheduler",
+           "Scheduler.fusable_weak_dep(self, weak_dep, node1, node2)"),
     *_each("compiler/inductor/in_place.py", "a write in place sees all views of what it writes", "torch._inductor.fx_passes.post_grad",
            "reinplace_inplaceable_ops(fake_tensor_updater, graph)"),
     *_each("compiler/inductor/lower.py", "Inductor's passes over a forward graph", "torch._inductor.fx_passes.post_grad",

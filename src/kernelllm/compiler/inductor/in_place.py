@@ -39,6 +39,28 @@ def allowed(stack: ExitStack) -> None:
         return not operator.startswith(_HANDS_ON) and can_reuse(wrapper, buffer, by)
 
     patch(stack, PythonWrapperCodegen, "can_reuse", own)
+    _each_version(stack)
+
+
+def _each_version(stack: ExitStack) -> None:
+    """A kernel that writes into a buffer reads it where it writes alone, also what an earlier write has left there, which has another name:
+    ``state.copy_(state[..., 1:])`` after another part of the same tensor was written."""
+    from torch._inductor.dependencies import MemoryDep
+    from torch._inductor.scheduler import ForeachKernelSchedulerNode, Scheduler
+
+    plain = Scheduler.fusable_weak_dep
+
+    def fusable(scheduler: Any, weak_dep: Any, node1: Any, node2: Any) -> bool:
+        if not plain(scheduler, weak_dep, node1, node2):
+            return False
+        names = scheduler.mutation_real_name
+        written = names.get(weak_dep.mutating_buf)
+        writes = [w for w in node2.read_writes.writes if w.name == weak_dep.mutating_buf]
+        readers = node1.snodes if isinstance(node1, ForeachKernelSchedulerNode) else [node1]
+        reads = [r for node in readers for r in node.read_writes.reads if names.get(r.name, r.name) == written]
+        return all(isinstance(r, MemoryDep) and (r.index, r.size) == (w.index, w.size) for r in reads for w in writes)
+
+    patch(stack, Scheduler, "fusable_weak_dep", fusable)
 
 
 def share_storages(graph: torch.fx.Graph) -> None:
