@@ -6,7 +6,6 @@ Between two of them, at one of them, or where a remainder is one of them it may 
 from __future__ import annotations
 
 import ast
-
 from collections.abc import Iterator
 
 from kernelllm.judge.checks.parsed_source import parse_source
