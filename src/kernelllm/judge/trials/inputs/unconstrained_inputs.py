@@ -73,6 +73,8 @@ def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]
         made = without(reference.inputs(seed), reference.inputs(seed + 1), kind, seed, reference.problem.source)
         if made is None or (kind in _OF_ANY_SIZE and any(part in name for name in reference.ops for part in _SIZES)):
             continue
+        if kind == LOWEST and any(part in name for name in reference.ops for part in _OF_SCORES[:2]):
+            continue  # kernels begin with a floor of their own for scores, which are never so low
         if kind == HUGE and (reference.flops or any(part in name for name in reference.ops for part in _OF_SCORES[:2])):
             continue  # a product of such is known to no digit of what exp makes of it, and may be rounded as its operands
         if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
