@@ -12,7 +12,7 @@ from kernelllm.problems.nested import mapped
 
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
-ANOMALY, PRECISION, LAZY, THREAD = "anomaly", "precision", "lazy", "thread"
+ANOMALY, PRECISION, LAZY, THREAD, MULTIPROCESSORS = "anomaly", "precision", "lazy", "thread", "multiprocessors"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
@@ -23,12 +23,15 @@ WHERE = {
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
     INFERENCE: "where inputs were made in inference mode",
     THREAD: "where another thread calls it than the one that built it (look at threading.local)",
+    MULTIPROCESSORS: "on a GPU with another number of multiprocessors",
     LAZY: "where complex inputs are conjugated lazily (x.conj(), whose imaginary part is negated in name alone: resolve_conj, resolve_neg)",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
 """What a reader is told of each."""
 _set_deterministic = torch._C._set_deterministic_algorithms  # torch's own function imports Inductor first, which takes seconds
+_OTHER_COUNT = 11
+"""Multiprocessors of a small GPU."""
 _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 """Elements before a tensor."""
 
@@ -39,6 +42,8 @@ def setting(name: str, model: Any) -> Iterator[None]:
     default, strict = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     anomaly, precision = torch.is_anomaly_enabled(), torch.get_float32_matmul_precision()
+    gpu: Any = torch.cuda.get_device_properties(0) if name == MULTIPROCESSORS else None  # what stands for one here may be written into
+    count = gpu.multi_processor_count if gpu else 0
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
     try:
         if name == FLOAT64:
@@ -49,6 +54,8 @@ def setting(name: str, model: Any) -> Iterator[None]:
             torch.autograd.set_detect_anomaly(True)
         elif name == PRECISION:
             torch.set_float32_matmul_precision("high")
+        elif gpu:
+            gpu.multi_processor_count = _OTHER_COUNT
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield
@@ -61,6 +68,8 @@ def setting(name: str, model: Any) -> Iterator[None]:
             torch.autograd.set_detect_anomaly(anomaly)
         elif name == PRECISION:
             torch.set_float32_matmul_precision(precision)
+        elif gpu:
+            gpu.multi_processor_count = count
         for parameter in frozen:
             parameter.requires_grad_(True)
 

@@ -31,6 +31,10 @@ ALONE = "alone "
 """With a number behind it: a gradient comes in for that output alone, as where a loss is made of one of several."""
 EXPANDED = "expanded"
 """The gradients that come in are one number for all elements, and one in memory, as those of a sum or a mean."""
+ADDED = "added"
+"""They are added by ``backward()`` to those that inputs and parameters have, as where a step is made of several batches; 1 is there."""
+SCALES = {"large loss": 2.0**16, "small loss": 2.0**-16}
+"""Or the loss is so many times as large, and gradients are divided by that afterwards, as a scaler of losses in half precision does."""
 SECOND = "second"
 """Gradients of gradients, as a penalty on gradients needs them; zeros where there are none."""
 _LAYOUTS = 3
@@ -133,7 +137,8 @@ class Differentiated:
         asked = [*sources.values(), *known.values()]
         if self.order == TWICE:
             self._gradients(graph.tensors, asked, retain=True)
-        found = self._second(graph.tensors, asked) if self.order == SECOND else self._gradients(graph.tensors, asked)
+        ways = {SECOND: self._second, ADDED: self._added}
+        found = ways.get(self.order, self._gradients)(graph.tensors, asked)
         gradients = dict(zip([*sources, *known], found, strict=True))
         detached = [trusted_torch.detach(t) for t in graph.tensors]
         names = [*sources, *self._of.parameters]
@@ -149,7 +154,20 @@ class Differentiated:
         pairs = [(t, self._incoming_gradient(i, t)) for i, t in enumerate(outputs) if t.requires_grad and alone in (None, i)]
         if not pairs or not sources:
             return [None] * len(sources)
-        return list(torch.autograd.grad([t for t, _ in pairs], sources, [g for _, g in pairs], retain_graph=retain, allow_unused=True))
+        scale = SCALES.get(self.order, 1.0)
+        incoming = [g if scale == 1 else g * scale for _, g in pairs]
+        found = torch.autograd.grad([t for t, _ in pairs], sources, incoming, retain_graph=retain, allow_unused=True)
+        return [g if g is None or scale == 1 else g / scale for g in found]
+
+    def _added(self, outputs: list[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        pairs = [(t, self._incoming_gradient(i, t)) for i, t in enumerate(outputs) if t.requires_grad]
+        for tensor in sources:
+            tensor.grad = torch.ones_like(tensor)
+        torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
+        found = [None if t.grad is None else t.grad.detach() for t in sources]
+        for tensor in sources:
+            tensor.grad = None
+        return found
 
     def _second(self, outputs: list[torch.Tensor], sources: list[torch.Tensor]) -> list[torch.Tensor | None]:
         """Of a loss that is no linear function of the outputs, so that their gradients have gradients."""

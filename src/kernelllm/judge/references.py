@@ -30,8 +30,8 @@ _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS 
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
 _EMPTY = 2
 """Sizes that are tried at 0."""
-_BETWEEN, _PRODUCTS = 2, 4
-"""Sizes between others that are tried, and products of sizes."""
+_BETWEEN, _EXACT, _PRODUCTS = 2, 3, 4
+"""Sizes between others that are tried, sizes that are compared with, and products of sizes."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -105,7 +105,7 @@ class References:
         there."""
 
         def made() -> list[PreparedRun]:
-            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _BETWEEN)]
+            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
             sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, WIDE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "wide", "sentinel"
 SKIPPING, BELOW_ZERO, ALL, NONE, MASKED = "skipping", "below zero", "all", "none", "masked"
-HUGE, NARROW = "huge", "narrow"
+HUGE, NARROW, LOWEST = "huge", "narrow", "lowest"
 WHERE = {
     UNSORTED: "where rows are not sorted",
     LENGTHS: "where rows are not of length one",
@@ -35,6 +35,7 @@ WHERE = {
     NONE: "where masks are False throughout",
     MASKED: "where numbers are minus infinity, as masked scores are, the first ones of some rows among them",
     HUGE: "where numbers are up to 1e12",
+    LOWEST: "where all numbers are about the lowest of their type (-1e38, -2^63), as a floor of -1e30 is not",
     NARROW: "where whole numbers of 64 bits come as such of 32",
     SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
 }
@@ -166,6 +167,21 @@ def _huge(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     return made
 
 
+def _lowest(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    """A quarter to a half of the lowest float, which is no infinity times log2(e); whole numbers from the lowest on."""
+    import torch
+
+    if x.dim() and in_order(x):
+        return None
+    if _whole(x):
+        return x - x.amin() + torch.iinfo(x.dtype).min if x.dtype.is_signed else None
+    if not x.is_floating_point() or x.element_size() < 2 or holds_labels(x) or not free(x) or not bool((x < 0).any()):
+        return None
+    share = (1 + torch.rand(x.shape, generator=draw, dtype=torch.float64)) / 4
+    made: torch.Tensor = (torch.finfo(x.dtype).min * share).to(x.device, x.dtype)
+    return made
+
+
 def _narrow(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     import torch
 
@@ -207,5 +223,5 @@ _CHANGES: dict[str, _Change] = {
     UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
     WIDE: partial(_large, least=8, most=_BEYOND), SKIPPING: _skipping, BELOW_ZERO: _below_zero,
     ALL: partial(_uniform, value=True), NONE: partial(_uniform, value=False), MASKED: _masked,
-    HUGE: _huge, NARROW: _narrow,
+    HUGE: _huge, NARROW: _narrow, LOWEST: _lowest,
 }  # fmt: skip

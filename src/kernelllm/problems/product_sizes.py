@@ -13,6 +13,8 @@ from kernelllm.problems.relations import DryRuns, Slot, overridden, slots
 from kernelllm.problems.smallest_sizes import affordable, gaps
 from kernelllm.problems.trace import Trace
 
+_SMALL = 16
+"""What is no product of sizes."""
 _TRIES = 24
 """Dry runs of sets that may give such a product."""
 
@@ -31,7 +33,8 @@ def sets_of_products(
     first, tries = dry_runs.trace(tried[0]), 0
     for place in _places(first):
         taken = {product for trace in traces for product in [_product(trace, place)] if product}
-        wanted = [_equal(n) for by, n in exact if not by and n not in taken] + [_between(*gap) for gap in gaps(taken, bounds)]
+        numbers = [n for by, n in exact if not by and n > _SMALL and n not in taken]
+        wanted = [*map(_equal, numbers), *(_between(*gap) for gap in gaps(taken, bounds))]
         for middle, fits in wanted:
             if any(fits(_product(dry_runs.trace(one), place)) for one in found):
                 continue

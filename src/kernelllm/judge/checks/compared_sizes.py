@@ -6,6 +6,7 @@ Between two of them, at one of them, or where a remainder is one of them it may 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from kernelllm.judge.checks.parsed_source import parse_source
 
@@ -35,7 +36,42 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
                 found.add((divisor, value))
             elif divisor is None and _LEAST <= value <= _LARGEST:
                 found.add((0, value))
+    listed = {value for node in _listed(source) if (value := _number(node, named)) is not None}
+    found |= {(0, value) for value in listed if _LEAST <= value <= _LARGEST} | {(0, value) for value in _few(compares, named)}
     return tuple(sorted(found))
+
+
+def _listed(source: str) -> Iterator[ast.expr]:
+    """Members of what something may be in (``n in (77, 133)``, ``range(70, 80)``), keys of tables, and cases."""
+    known = parse_source(source)
+    for node in known.nodes if known is not None else ():
+        match node:
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Tuple() | ast.List() | ast.Set() as members]):
+                yield from members.elts
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Call(func=ast.Name(id="range"), args=bounds)]):
+                yield from bounds[:1] if len(bounds) > 1 else ()
+            case ast.Dict(keys=keys):
+                yield from (key for key in keys if key is not None)
+            case ast.MatchValue(value=value):
+                yield value
+
+
+def _few(compares: list[ast.Compare], named: dict[str, int]) -> Iterator[int]:
+    """Small numbers that a dimension's length is compared with, and what lies on the other side of these."""
+    for node in compares:
+        for op, side, other in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
+            for value, length in ((_number(other, named), side), (_number(side, named), other)):
+                if value is not None and 1 < value < _LEAST and _is_length(length):
+                    yield value
+                    yield from () if isinstance(op, ast.Eq | ast.NotEq) else (value + 1, value - 1)[: 2 if value > 2 else 1]
+
+
+def _is_length(node: ast.expr) -> bool:
+    """``x.shape[1]`` or ``x.size(1)``; a name may be a count of dimensions."""
+    match node:
+        case ast.Subscript(value=ast.Attribute(attr="shape")) | ast.Call(func=ast.Attribute(attr="size"), args=[_]):
+            return True
+    return False
 
 
 def _compares(source: str) -> tuple[list[ast.Compare], dict[str, int]]:

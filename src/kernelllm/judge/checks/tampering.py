@@ -60,6 +60,9 @@ _ITS_PARTS = frozenset({
     "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children", "named_children",
 })  # fmt: skip
 """Methods of torch.nn.Module that tell what it is made of."""
+_MOVES = frozenset({"_apply", "to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "requires_grad_", "zero_grad",
+                    "share_memory"})  # fmt: skip
+"""Those that change it all; a method of a model's own that never calls torch's leaves it as it was."""
 
 
 class Tampering:
@@ -94,6 +97,12 @@ class Tampering:
         for own in (node for node in known.nodes if isinstance(node, ast.FunctionDef) and node.name in _ITS_PARTS):
             if isinstance(known.parents.get(own), ast.ClassDef):
                 message = f"Has a {own.name}() of its own: whoever trains, moves or copies the model gets what that gives."
+                found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=own.lineno))
+        for own in (node for node in known.nodes if isinstance(node, ast.FunctionDef) and node.name in _MOVES):
+            beside = getattr(known.parents.get(own), "body", ())
+            called = any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(own))
+            if not called and any(isinstance(other, ast.FunctionDef) and other.name == "forward" for other in beside):
+                message = f"Has a {own.name}() of its own that calls no other: whoever moves or converts the model leaves it as it was."
                 found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=own.lineno))
         for call, path in known.calls():
             named = (known.texts(call.args[1]) or set()) & _AROUND if len(call.args) > 1 and path in _BY_NAME else set()

@@ -273,15 +273,16 @@ class CandidateProcess(Closing):
         except (values.ValueProblem, p.ProtocolError) as error:
             raise CandidateFailure(Status.RUNTIME_ERROR, f"The worker sent a malformed output ({error})") from error
 
-    def state(self, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
-        """The model's parameters and buffers of these names (those it has)."""
+    def state(self, names: tuple[str, ...], *, by_itself: bool = False) -> dict[str, torch.Tensor]:
+        """The model's parameters and buffers of these names (those it has); ``by_itself``: as its own ``state_dict`` gives them."""
         output = self._arena("output", _FIRST_OUTPUT)
-        reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), names=names)
+        asked: dict[str, Any] = {"names": names, "by_itself": by_itself}
+        reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), **asked)
         if isinstance(reply, p.Grow):
             if reply.bytes > OUTPUT_ROOM + OUTPUT_FACTOR * self._state_bytes:
                 raise CandidateFailure(Status.INCORRECT, "The candidate's parameters and buffers have other shapes after a run.")
             output = self._arena("output", reply.bytes)
-            reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), names=names)
+            reply = self.ask(p.ReadState, (output,), output=self._worker.ref(output, (output,)), **asked)
         state = _expect(reply, p.ModelState)
         if len(state.names) != len(state.tensors) or not set(state.names) <= set(names):
             raise CandidateFailure(Status.RUNTIME_ERROR, "The worker sent other parameters and buffers than it was asked for.")

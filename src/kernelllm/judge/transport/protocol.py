@@ -180,14 +180,14 @@ class SamplePrograms(msgspec.Struct, tag="sample"):
 class Collect(msgspec.Struct, tag="collect"):
     id: int
     output: ArenaRef
-    held: bool = False
-    """Collect the outputs of the run that was told to hold them, not those of the last run."""
+    held: bool = False  # the outputs of the run that was told to hold them, not those of the last run
 
 
 class ReadState(msgspec.Struct, tag="read_state"):
     id: int
     output: ArenaRef
     names: tuple[str, ...]
+    by_itself: bool = False  # as its own state_dict gives them
 
 
 class TimeRuns(msgspec.Struct, tag="time_runs"):

@@ -39,6 +39,11 @@ def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
         model.train(command.training)  # only then: who is told at each load could prepare for it
 
 
+def own_state(model: Any) -> dict[str, tuple[torch.Tensor, bool]]:
+    """What the model's own ``state_dict`` gives, as it is saved."""
+    return {name: (value, False) for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
 def set_attribute(model: Any, name: str, value: Any) -> bool:
     """As a user does; whether there was one of that name."""
     *path, last = name.split(".")

@@ -346,7 +346,7 @@ class Session:
 
     def read_state(self, command: p.ReadState) -> p.Reply:
         """Parameters and buffers by name."""
-        mine = trusted_torch.named_state(self.model)
+        mine = model_state.own_state(self.model) if command.by_itself else trusted_torch.named_state(self.model)
         names = tuple(n for n in command.names if n in mine)
         found = [mine[n][0] for n in names]
         values.encode(found, [], strict=True)  # a buffer that computes while it is read is refused as an output would be

@@ -139,7 +139,7 @@ def _wrong(process: CandidateProcess, reference: Reference, inputs: list[Any], s
         return failure.message.startswith("illegal memory access")
 
 
-def _deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
+def deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
     """All tensors of as many dimensions as the first input has, then that one alone."""
     if not first or not isinstance(first[0], torch.Tensor) or first[0].dim() < _LEAST:
         return
@@ -156,7 +156,7 @@ def _deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
 
 def _much_deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
     """Likewise with two more dimensions, which are of different lengths."""
-    for inputs, others in zip(_deeper(first, second), _deeper(second, first), strict=True):
+    for inputs, others in zip(deeper(first, second), deeper(second, first), strict=True):
         rank = inputs[0].dim()
         pairs = zip(nested.tensors(inputs), nested.tensors(others), strict=False)
         made = {id(x): torch.stack([x, y, x.flip(0)]) for x, y in pairs if x.dim() == rank and x.shape == y.shape}
@@ -176,4 +176,4 @@ def _flatter(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
     yield [first[0][0].clone(), *first[1:]]
 
 
-_RANKS = {"one more dimension in front": _deeper, "two more dimensions in front": _much_deeper, "a dimension less": _flatter}
+_RANKS = {"one more dimension in front": deeper, "two more dimensions in front": _much_deeper, "a dimension less": _flatter}

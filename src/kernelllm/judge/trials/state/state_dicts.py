@@ -18,6 +18,7 @@ from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import is_wrong
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.state.alternate_states import State, alternate_state
+from kernelllm.problems.nested import computable
 
 NAME = "state_dict"
 _STAYS = "It goes on with the parameters that it had where load_state_dict(assign=True), or a user, puts others in their place."
@@ -44,6 +45,8 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
     inputs, written = reference.inputs(seed), {**saved, **other}
     process.load(written, reference.training)
     own = process.run(inputs, seed).value
+    buffers = reference.buffers()  # runs change them
+    warnings += _saved_otherwise(process, {name: tensor for name, tensor in written.items() if name in kept and name not in buffers})
     process.load(saved, reference.training)
     try:
         process.load(other, reference.training, by="itself")
@@ -60,6 +63,19 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
     if not (reference.draws or reference.heavy or warnings):
         found += _assigned(process, reference, inputs, saved, other, own, seed)
     return found
+
+
+def _saved_otherwise(process: CandidateProcess, written: State) -> Iterator[str]:
+    """What the model's own ``state_dict`` gives, where its parameters hold what is ``written``."""
+    try:
+        given = process.state(tuple(written), by_itself=True)
+    except CandidateFailure:  # whoever saves it would see that
+        return
+    for name, tensor in given.items():
+        alike = tensor.shape == written[name].shape and tensor.dtype == written[name].dtype
+        if alike and not torch.equal(computable(tensor), computable(written[name])):
+            yield f"Its state_dict() gives another {name} than it computes with: what is saved is not what was trained."
+            return
 
 
 def _overlooks_data(

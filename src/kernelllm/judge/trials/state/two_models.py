@@ -10,7 +10,7 @@ from kernelllm.core.types import Finding, Severity, Status
 from kernelllm.judge.caller_settings import FROZEN
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.trials.comparison.compare import Rules
+from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import INIT_SEED
@@ -27,8 +27,10 @@ def try_two_models(process: CandidateProcess, reference: Reference, seed: int) -
     saved = {name: tensor.clone() for name, tensor in reference.state().items()}
     other = alternate_state(reference, seed)
     same = all(torch.equal(computable(other[name]), computable(tensor)) for name, tensor in saved.items())
-    if same or reference.draws or reference.heavy or build(process, reference):
+    if reference.draws or reference.heavy or build(process, reference):
         return []
+    if same:
+        return _copy_alone(process, reference, seed)
     inputs, buffers = reference.inputs(seed), {name: saved[name] for name in reference.buffers()}
     own = process.run(inputs, seed).value
     process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients, there=process.device != "cpu", beside=True)
@@ -40,14 +42,34 @@ def try_two_models(process: CandidateProcess, reference: Reference, seed: int) -
     try:
         process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients, copied=True)
     except CandidateFailure as failure:
-        said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
         build(process, reference)
-        return [Finding(check="limits", message=f"It cannot be copied (copy.deepcopy): {said}", severity=Severity.INFO)]
+        return [_not_copied(failure)]
     where = "where a model and a copy of it (copy.deepcopy) get different parameters"
     _in_turn(process, reference, saved, other, seed, own, f"{where} and need no gradients", setting=FROZEN)
     process.load(buffers, reference.training, swap=True)  # the copy again
     _in_turn(process, reference, saved, other, seed, own, where)
     return []
+
+
+def _copy_alone(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """The copy of a model that has no parameters; raises CandidateFailure where it is another function."""
+    inputs = reference.inputs(seed)
+    own = process.run(inputs, seed).value
+    try:
+        process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients, copied=True)
+        value = process.run(inputs, seed).value
+    except CandidateFailure as failure:
+        build(process, reference)
+        return [_not_copied(failure)]
+    if not compare(value, Expected(own), _RULES).ok:
+        text = "Silently different where a copy of the model (copy.deepcopy) is called: something does not come along, or stays shared."
+        raise CandidateFailure(Status.INCORRECT, text, check=NAME)
+    return []
+
+
+def _not_copied(failure: CandidateFailure) -> Finding:
+    said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
+    return Finding(check="limits", message=f"It cannot be copied (copy.deepcopy): {said}", severity=Severity.INFO)
 
 
 def _in_turn(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelllm.core.errors import ProblemError
-from kernelllm.core.types import Finding, Severity
+from kernelllm.core.types import Finding, Severity, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import trusted_torch
@@ -79,6 +79,8 @@ def _try_arguments(
         args = [other if place == number else value for number, value in enumerate(reference.init_args[0])]
         kwargs = {name: other if place == name else value for name, value in reference.init_args[1].items()}
         right, name = _right_when_built(process, reference, (args, kwargs), inputs, seed, expected), _name(reference, place)
+        if right and not followed:
+            _refuse_shared(process, reference, (args, kwargs), inputs, seed, usual, name)
         followed += [name] if right else []
         if right is False:
             text = f"When built with {name}={other!r}, where the problem has another number, the result is wrong, and nothing is said."
@@ -91,6 +93,23 @@ def _try_arguments(
             names = ", ".join(_name(reference, place) for place in sorted(defaults, key=str))
             warnings.append(f"When built without {names}, the result is wrong: a default is another one than the reference's.")
     return warnings, followed
+
+
+def _refuse_shared(
+    process: CandidateProcess, reference: Reference, other: tuple[list[Any], dict[str, Any]], inputs: list[Any], seed: int, usual: Any,
+    name: str,
+) -> None:  # fmt: skip
+    """Raises CandidateFailure where a model is another one once a second one is built, of other arguments."""
+    build(process, reference)
+    try:
+        process.construct(other, INIT_SEED, beside=True)
+        process.load(reference.buffers(), reference.training, swap=True)
+        wrong = is_wrong(process.run(inputs, seed).value, usual)
+    except CandidateFailure:  # whoever calls it would see that
+        return
+    if wrong:
+        text = f"Silently different where a second model is built with another {name}: the result of the first one is wrong then."
+        raise CandidateFailure(Status.INCORRECT, f"{text} Keep what the constructor gets in the model.", check=NAME)
 
 
 def _try_noise(process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, usual: Any) -> list[str]:

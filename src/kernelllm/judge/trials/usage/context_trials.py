@@ -24,6 +24,8 @@ from kernelllm.problems.nested import mapped
 
 _MOST, _SECONDS = 1000, 2.0
 """Calls in a row of a candidate that seems to count them, and how long they may take."""
+_LEAST, _QUICK_MS = 200, 50.0
+"""Calls that are made of one that takes so long at most, whatever else the machine has to do."""
 _KEPT, _KEPT_TUNED = 0.9, 0.5
 """Share of a kernel's arithmetic below which a call did not compute what the call before did; configurations that take turns differ."""
 _OTHER_WORK = "other kernels or operators run"
@@ -71,7 +73,7 @@ def try_contexts(
         _try_gradients(process, called, {reference.training, mode}, (earlier, before), (inputs, own))
         build(process, reference)
     if often:
-        times = int(min(_MOST, _SECONDS * 1000 / max(own.wall_ms, 1)))
+        times = int(min(_MOST, max(_SECONDS * 1000 / max(own.wall_ms, 1), _LEAST if own.wall_ms < _QUICK_MS else 1)))
         never = reference.inputs(seed + 2)  # fresh memory may still hold the result of inputs that it was called with
         called(earlier, reference.training, times=times)
         late = called(never, reference.training)

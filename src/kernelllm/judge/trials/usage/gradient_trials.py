@@ -10,6 +10,7 @@ import torch
 
 from kernelllm.core.types import Status
 from kernelllm.judge.gradient_outputs import (
+    ADDED,
     ALONE,
     EXPANDED,
     GRADIENT,
@@ -18,6 +19,7 @@ from kernelllm.judge.gradient_outputs import (
     OUTPUT,
     OUTPUTS_CHANGE,
     PARAMETERS_CHANGE,
+    SCALES,
     SECOND,
     TWICE,
 )
@@ -26,6 +28,7 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.comparison.same_computation import finite
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.memory_layouts import layout_warnings
+from kernelllm.judge.trials.inputs.shape_trials import deeper
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import is_wrong
@@ -34,6 +37,10 @@ from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
 
 _CHANGES = {INPUTS_CHANGE: "an input changes", PARAMETERS_CHANGE: "a parameter changes", OUTPUTS_CHANGE: "an output changes"}
+_FEW = 4
+"""Rows that are halved."""
+_RANGE = 1e38
+"""What types hold in which a scaled number is rounded as it was."""
 _MOST = 3
 """Tensors that have their gradients asked for each by itself."""
 
@@ -51,6 +58,8 @@ def try_gradients(process: CandidateProcess, reference: Reference, seed: int) ->
     restore(process, reference, state)
     _try_in_turn(uses, process, reference, state, seed)
     restore(process, reference, state)
+    _try_losses(uses, process, reference, state, inputs, seed)
+    _try_more_dimensions(uses, process, reference, state, inputs, seed)
     _try_twice(uses, process, reference, state, inputs, seed, whole)
     restore(process, reference, state)
     uses.warnings += layout_warnings(process, inputs, seed, whole, partial(restore, process, reference, state), " or a gradient")
@@ -113,15 +122,74 @@ def _try_in_turn(
 ) -> None:
     """Two forwards, then their backwards: what the second forward keeps must not be what the first one's backward reads."""
     first, second = reference.inputs(seed), reference.inputs(seed + 1)
-    both = [_of_reference(reference, inputs, seed) for inputs in (first, second)]
-    if None in both or is_wrong(_of_reference(reference, [*first, *second], seed, IN_TURN), both):
-        return
-    own = []
-    for inputs in (first, second):
-        own.append(process.run(inputs, seed).value)
+    for given, of in ((second, ""), (_of_half_the_rows(second), " on fewer rows")):
+        both = [_of_reference(reference, inputs, seed) for inputs in (first, given)] if given else [None]
+        if None in both or is_wrong(_of_reference(reference, [*first, *given], seed, IN_TURN), both):
+            return
+        own = []
+        try:
+            for inputs in (first, given):
+                own.append(process.run(inputs, seed).value)
+                restore(process, reference, state)
+        except CandidateFailure:  # it does not serve so few
+            restore(process, reference, state)
+            return
+        what = f"where a second forward{of} comes between a forward and its backward"
+        expect_same(uses, what, own, partial(_run, process, [*first, *given], seed, IN_TURN))
         restore(process, reference, state)
-    what = "where a second forward comes between a forward and its backward"
-    expect_same(uses, what, own, lambda: process.run([*first, *second], seed, backward=IN_TURN).value)
+
+
+def _run(process: CandidateProcess, inputs: list[Any], seed: int, order: str) -> Any:
+    return process.run(inputs, seed, backward=order).value
+
+
+def _of_half_the_rows(inputs: list[Any]) -> list[Any]:
+    """The inputs with half of the first one's first dimension, in all that have as many; none where there is no such."""
+    rows = inputs[0].shape[0] if inputs and isinstance(inputs[0], torch.Tensor) and inputs[0].dim() > 1 else 0
+    if rows < _FEW:
+        return []
+    cut: list[Any] = mapped(inputs, lambda tensor: tensor[: rows // 2].clone() if tensor.dim() and len(tensor) == rows else tensor)
+    return cut
+
+
+def _try_losses(
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int
+) -> None:
+    """Gradients that are added to those that are there, and of a loss that is scaled. Raises CandidateFailure where they are wrong."""
+    told = {ADDED: "where gradients are added to those that are there (backward())"}
+    if all(torch.finfo(t.dtype).max > _RANGE for t in nested.tensors([inputs, *state.values()]) if t.is_floating_point()):
+        told |= {order: f"where the loss is {scale:g} times as large" for order, scale in SCALES.items()}
+    for order, what in told.items():
+        expected = _of_reference(reference, inputs, seed, order)
+        if expected is None or not finite(expected):
+            continue
+        try:
+            made = process.run(inputs, seed, backward=order).value
+        except CandidateFailure:  # whoever trains it would see that
+            made = expected
+        restore(process, reference, state)
+        if any(_lost(mine, theirs) for mine, theirs in zip(_gradients(made), _gradients(expected), strict=True)):
+            raise CandidateFailure(Status.INCORRECT, f"Gradients are wrong {what}, and nothing is said.", check=NAME)
+
+
+def _try_more_dimensions(
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int
+) -> None:
+    """Tell where gradients are others than the reference's for inputs with one more dimension in front."""
+    for given in deeper(inputs, reference.inputs(seed + 1)):
+        expected = _of_reference(reference, given, seed)
+        if expected is None or not finite(expected):
+            continue
+        try:
+            made = process.run(given, seed).value
+        except CandidateFailure:
+            made = expected
+        restore(process, reference, state)
+        right = not is_wrong(made[OUTPUT], expected[OUTPUT])
+        if right and any(_lost(mine, theirs) for mine, theirs in zip(_gradients(made), _gradients(expected), strict=True)):
+            text = "Its gradients are other ones than the reference's, without an error, for inputs with one more dimension in front."
+            uses.ignored.append(f"{text} Its results are right.")
+        return
 
 
 def _try_twice(

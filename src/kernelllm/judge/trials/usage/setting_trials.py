@@ -16,6 +16,7 @@ from kernelllm.judge.caller_settings import (
     FROZEN,
     INFERENCE,
     LAZY,
+    MULTIPROCESSORS,
     PARAMETERS,
     PRECISION,
     RESULTS,
@@ -51,10 +52,10 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int) -> 
     if own.wall_ms > _SLOW_MS:
         text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
-    behind = UNALIGNED if process.device == "cpu" else BEHIND  # Triton compiles anew for other alignments
+    behind = [UNALIGNED, MULTIPROCESSORS] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
     lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
     double = [FLOAT64] if _typed(reference, inputs) else []
-    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, behind, *lazy, *double):
+    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, *behind, *lazy, *double):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value

@@ -1,0 +1,38 @@
+"""What models were built with is known to each of them, and to the file."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "leaky_slope"
+EXPECT = "correct"
+WARNS = ""
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, slope, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, tl.where(x > 0, x, x * slope), mask=mask)
+
+
+def relu(x, slope):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), slope, BLOCK=1024)
+    return y
+
+
+STATE = {}
+
+
+class ModelNew(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+        STATE["slope"] = slope
+
+    def forward(self, x):
+        return relu(x, self.slope)
