@@ -28,6 +28,16 @@ def fill_diagonal(_: Any, x: Any, fill_value: Any, wrap: bool = False) -> Any:
     return x.copy_(torch.where(rows[:, None] == columns, fill_value, x))
 
 
+def unfold(_: Any, x: Any, dimension: int, size: Any, step: Any) -> Any:
+    """Windows of symbolic length, which torch would pin to a number: windows side by side are a view with one more dimension."""
+    if not isinstance(size, torch.SymInt) or not bool(size == step):
+        return NotImplemented
+    dim = dimension % x.dim()
+    count = x.shape[dim] // size
+    whole = x if bool(x.shape[dim] % size == 0) else x.narrow(dim, 0, count * size)
+    return whole.reshape((*x.shape[:dim], count, size, *x.shape[dim + 1 :])).movedim(dim + 1, -1)
+
+
 def tensor_of_sizes(_: Any, data: Any, *more: Any, dtype: Any = None, device: Any = None, **others: Any) -> Any:
     """``torch.tensor`` of numbers, some of which are sizes: torch would read them, and so pin each to its number."""
     numbers = list(_numbers(data))
