@@ -117,6 +117,14 @@ class Model(nn.Module):
 def get_inputs(): return [torch.rand(16, 24) + 0.5, torch.rand(16, 24) + 0.5]
 """
 
+ONE_PIXEL = """
+class Model(nn.Module):
+    def forward(self, image, positions):
+        thin = F.grid_sample(image[:, :, None], positions, mode="nearest", padding_mode="reflection", align_corners=True)
+        return thin, torch.cov((image[0, 0] * 9).int())
+def get_inputs(): return [torch.randn(2, 3, 5, 4), torch.randn(2, 2, 2, 2, 3)]
+"""
+
 MADE_BY_A_MASK = """
 class Model(nn.Module):
     def forward(self, x):
@@ -133,6 +141,11 @@ def test_special_functions_and_filters_are_in_kernels(quick: Judge, body: str) -
     (candidate,) = Compiler().write(problem(body), 1)
     assert candidate.note == ""
     verdict = quick.judge(problem(body), candidate)
+    assert verdict.correct, verdict.message
+
+
+def test_reflection_between_the_corners_of_one_pixel_and_covariances_of_whole_numbers(quick: Judge) -> None:
+    verdict = quick.judge(problem(ONE_PIXEL), Candidate(source=compiled(problem(ONE_PIXEL), Options())))
     assert verdict.correct, verdict.message
 
 

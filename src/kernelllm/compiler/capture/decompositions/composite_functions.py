@@ -149,6 +149,7 @@ def cov(_: Any, x: Any, *, correction: int = 1, fweights: Any = None, aweights: 
     """Without weights; torch's own compares tensors."""
     if fweights is not None or aweights is not None or x.dim() != 2:
         return NotImplemented
+    x = x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
     centred = x - x.mean(1, keepdim=True)
     return centred @ centred.t().conj() / max(x.shape[1] - correction, 0)
 
@@ -200,6 +201,8 @@ def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
     place = (at + 1) / 2 * (size - 1) if corners else ((at + 1) * size - 1) / 2
     if padding_mode == "reflection":
         low, span = (0.0, size - 1) if corners else (-0.5, size)
+        if isinstance(span, int) and span == 0:  # between the corners of one pixel there is that pixel alone
+            return torch.zeros_like(place)
         away = (place - low).abs()
         turns, rest = (away / span).floor(), away % span
         place = torch.where(turns % 2 == 0, rest, span - rest) + low
