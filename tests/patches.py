@@ -126,6 +126,13 @@ CAPTURE = (
         "compiler/capture/intercept.py", "torch cannot convert fake parameters", "torch.nn.modules.module",
         "Module._apply(self, fn, recurse)",
     ),
+    *_each(
+        "compiler/capture/decompositions/padded_encoders.py", "no trace takes nested tensors", "torch.nn.modules.transformer",
+        "TransformerEncoder.forward(self, src, mask, src_key_padding_mask, is_causal)",
+    ),
+    *_each(
+        "compiler/capture/decompositions/padded_encoders.py", "values decide", "torch", "_nested_tensor_from_mask_left_aligned",
+    ),
     *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
     *_each("compiler/capture/intercept.py", "a decision on values is traced both ways", "torch", "allclose"),
     *_each("compiler/capture/intercept.py", "a number that is read off a tensor stays one", "torch", "Tensor.item"),

@@ -25,6 +25,18 @@ def get_inputs(): return [torch.randn(6, 30), torch.rand(15)]
 def get_init_inputs(): return [15]
 """
 
+BESIDE_REALS = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        z = torch.complex(x, y)
+        joined = torch.cat((z, x.to(z.dtype))), torch.stack((x, z)), F.pad(z, (1, 0), value=1.0)
+        written, real = z.clone(), x.clone()
+        written[0], written[1:, 2] = x[0], 2j
+        flags = torch.complex(x * 0, y).bool(), z == x, z != 1j, (z / (x > 0)).isnan()
+        return *joined, written, real.copy_(z), *flags, z.sub(x, alpha=2j), z.var(1), z ** y, z * torch.tensor(2j), z.real
+def get_inputs(): return [torch.randn(12, 10), torch.randn(12, 10)]
+"""
+
 ROTATED = """
 class Model(nn.Module):
     def __init__(self, width, heads):
@@ -105,6 +117,14 @@ class Model(nn.Module):
 def get_inputs(): return [torch.rand(16, 24) + 0.5, torch.rand(16, 24) + 0.5]
 """
 
+ONE_PIXEL = """
+class Model(nn.Module):
+    def forward(self, image, positions):
+        thin = F.grid_sample(image[:, :, None], positions, mode="nearest", padding_mode="reflection", align_corners=True)
+        return thin, torch.cov((image[0, 0] * 9).int())
+def get_inputs(): return [torch.randn(2, 3, 5, 4), torch.randn(2, 2, 2, 2, 3)]
+"""
+
 MADE_BY_A_MASK = """
 class Model(nn.Module):
     def forward(self, x):
@@ -124,10 +144,21 @@ def test_special_functions_and_filters_are_in_kernels(quick: Judge, body: str) -
     assert verdict.correct, verdict.message
 
 
+def test_reflection_between_the_corners_of_one_pixel_and_covariances_of_whole_numbers(quick: Judge) -> None:
+    verdict = quick.judge(problem(ONE_PIXEL), Candidate(source=compiled(problem(ONE_PIXEL), Options())))
+    assert verdict.correct, verdict.message
+
+
 def test_complex_arithmetic_is_in_kernels(quick: Judge) -> None:
     (candidate,) = Compiler().write(problem(FILTERED), 1)
     assert candidate.note == ""
     verdict = quick.judge(problem(FILTERED), candidate)
+    assert verdict.correct, verdict.message
+
+
+def test_what_is_real_beside_complex_numbers_has_no_second_part(quick: Judge) -> None:
+    (candidate,) = Compiler().write(problem(BESIDE_REALS), 1)
+    verdict = quick.judge(problem(BESIDE_REALS), candidate)
     assert verdict.correct, verdict.message
 
 

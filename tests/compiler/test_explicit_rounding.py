@@ -12,13 +12,14 @@ from kernelllm.judge import Judge
 
 ROUNDED = """
 class Model(nn.Module):
-    def forward(self, x):
+    def forward(self, x, n):
         h, b = x.half(), x.bfloat16()
         back = h.float(), b.float() * 3, (x * 1e5).half().float(), (x * 100).half().double()
         more = torch.cat([h, x], 1), b.sum(1, dtype=torch.float32), torch.full_like(h, 1 / 3) * x
-        return (*back, *more, h + b, (x * 0.1).half() == x * 0.1)
+        whole = n.bfloat16().float(), n.half() == n, (n.half() - n.int()).float(), torch.where(x > 0, n.bfloat16(), 0).long()
+        return (*back, *more, *whole, h + b, (x * 0.1).half() == x * 0.1)
 rows, columns = 12, 10
-def get_inputs(): return [torch.randn(rows, columns)]
+def get_inputs(): return [torch.randn(rows, columns), torch.randint(0, 5000, (rows, columns))]
 def get_init_inputs(): return []
 """
 
@@ -30,6 +31,6 @@ def test_casts_round_where_no_input_is_in_half_precision(options: Options, hybri
 
 
 def test_a_model_in_half_precision_computes_in_float32_as_before() -> None:
-    half = ROUNDED.replace("columns)]", "columns).half()]").replace("x.half(), ", "x * 2, ")
+    half = ROUNDED.replace("columns), ", "columns).half(), ", 1).replace("x.half(), ", "x * 2, ")
     assert "bitcast" not in compiled(problem(half), Options())
     assert "bitcast" in compiled(problem(ROUNDED), Options())

@@ -48,7 +48,8 @@ def test_the_nearest_is_found_by_the_scale_that_is_given(quick: Judge) -> None:
 FLOORED = """
 class Model(nn.Module):
     def forward(self, x, y, whole):
-        return x // -0.7, torch.div(x, y, rounding_mode="floor"), whole // 0.1, x.half() // 0.3, whole // -4, (x / 2).floor()
+        numbers = x // len(x), len(x) // y, 42 // y
+        return x // -0.7, torch.div(x, y, rounding_mode="floor"), whole // 0.1, x.half() // 0.3, whole // -4, (x / 2).floor(), *numbers
 rows, columns = 15, 22
 def get_inputs():
     whole = torch.randint(-60, 60, (2, rows, columns))

@@ -43,9 +43,18 @@ rows, width = 48, 30
 def get_inputs(): return [torch.randn(rows, width)]
 def get_init_inputs(): return [rows, width]
 """
+A_SIZE_AS_AN_ARGUMENT = """
+class Model(nn.Module):
+    def forward(self, x):
+        n, m = x.shape
+        return torch.fmod(x * 20, n), torch.div(x * 50, m, rounding_mode="trunc"), torch.addcdiv(x, x, torch.full_like(x, m), value=n)
+rows, width = 48, 30
+def get_inputs(): return [torch.randn(rows, width)]
+"""
 
 
-@pytest.mark.parametrize("body", [ONE_ADDRESS, A_FRACTION_IN_A_LOOP, A_POWER_OF_SIZES], ids=["address", "fraction", "power"])
+@pytest.mark.parametrize("body", [ONE_ADDRESS, A_FRACTION_IN_A_LOOP, A_POWER_OF_SIZES, A_SIZE_AS_AN_ARGUMENT],
+                         ids=["address", "fraction", "power", "size"])  # fmt: skip
 def test_kernels_compile(quick: Judge, body: str) -> None:
     (candidate,) = Compiler().write(problem(body), 1)
     verdict = quick.judge(problem(body), candidate)

@@ -35,6 +35,13 @@ def test_a_long_running_sum_is_taken_in_chunks(shape: str, dim: int, length: int
     assert "original size was not tried" not in verdict.message
 
 
+def test_infinite_numbers_in_a_chunk_leave_the_sums_before_them_as_they_are(hybrid: Judge) -> None:
+    text = SUMS.replace("SHAPE", "length").replace("DIM", "0").replace("LENGTH", "8192").replace("DTYPE", "float32")
+    text = text.replace("cumsum(x,", 'cumsum(x.masked_fill(x > 3, float("inf")),').replace("order / order.abs().amax()", "order")
+    verdict = hybrid.judge(problem(text), next(Compiler(**KNOWN).write(problem(text), 1)))
+    assert verdict.correct, verdict.message
+
+
 SORTED = """
 class Model(nn.Module):
     def forward(self, scores, ids):

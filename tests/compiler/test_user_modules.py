@@ -64,6 +64,19 @@ CASES = {
     "settings in objects, an activation by its name": CONFIG,
     "routed by the largest of equal numbers": ROUTED,
 }
+PADDED = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 20, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, norm=nn.LayerNorm(16, bias=False))
+        self.eval()
+    def forward(self, x):
+        padding = (torch.arange(x.shape[1]) > 3).expand(x.shape[0], -1)
+        return self.encoder(x, src_key_padding_mask=padding), self.encoder(x, src_key_padding_mask=padding.flip(1))
+batch, length = 2, 6
+def get_inputs(): return [torch.randn(batch, length, 16)]
+"""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,3 +100,8 @@ def test_another_order_among_equal_numbers_is_right_and_another_choice_is_wrong(
     source = compiled(problem(ROUTED), Options())
     verdict = judge.judge(problem(ROUTED), Candidate(source=source.replace("key = ~key", "pass")))
     assert verdict.status == "incorrect"
+
+
+def test_an_encoder_gives_zeros_for_padding_behind_the_rows(quick: Judge) -> None:
+    verdict = quick.judge(problem(PADDED), Candidate(source=compiled(problem(PADDED), Options())))
+    assert verdict.correct, verdict.message

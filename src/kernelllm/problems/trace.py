@@ -180,7 +180,7 @@ def _counter() -> Any:
             kwargs = kwargs or {}
             out = _batch_norm(args[0]) if func is quick and args[0].is_meta else func(*args, **kwargs)
             self.flops += heavy_flops(func, args, kwargs, out)
-            self.shapes += [tuple(t.shape) for t in tensors(out)]
+            self.shapes += [tuple(t.shape) for t in tensors(out) if not t.is_nested]  # those of a nested tensor are no numbers
             if len(self.shapes) > MAX_OPS:
                 raise _TooMany
             return out

@@ -25,6 +25,7 @@ from kernelllm.compiler.capture.decompositions import (
     composite_functions,
     interpolation,
     linear_algebra,
+    padded_encoders,
     plain_rules,
     scalar_index,
     selection_rules,
@@ -99,7 +100,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         interpolation.patched(stack)
-        patch(stack, FunctionalTensor, "unfold", _either(_unfold, context, torch.Tensor.unfold))
+        patch(stack, FunctionalTensor, "unfold", _either(composite_functions.unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
@@ -253,16 +254,6 @@ def _one(value: Any) -> Any:
     return value[0] if isinstance(value, list | tuple) and value else value
 
 
-def _unfold(_: Any, x: Any, dimension: int, size: Any, step: Any) -> Any:
-    """Windows of symbolic length, which torch would pin to a number: windows side by side are a view with one more dimension."""
-    if not isinstance(size, torch.SymInt) or not bool(size == step):
-        return NotImplemented
-    dim = dimension % x.dim()
-    count = x.shape[dim] // size
-    whole = x if bool(x.shape[dim] % size == 0) else x.narrow(dim, 0, count * size)
-    return whole.reshape((*x.shape[:dim], count, size, *x.shape[dim + 1 :])).movedim(dim + 1, -1)
-
-
 def _max_pool1d(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
                 **__: Any) -> Any:
     stride = _one(stride) if stride is not None and stride != [] and stride != () else _one(kernel_size)
@@ -384,6 +375,7 @@ def real_factories() -> Iterator[None]:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         patch(stack, torch.nn.Module, "_apply", _converted())
+        padded_encoders.patched(stack)
         patch(stack, torch, "allclose", branches.all_close)
         for kind in (torch.Tensor, FunctionalTensor):
             patch(stack, kind, "__bool__", _truth(kind.__bool__))

@@ -12,9 +12,12 @@ from torch.fx import Graph, GraphModule, Node
 
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.graph_editor import CONVERT, HALF
+from kernelllm.compiler.capture.rewrites.stacked_steps import is_elementwise
 
 aten = torch.ops.aten
-_WIDE = (torch.float32, torch.float64)
+_WHOLE = (torch.int16, torch.int32, torch.int64)
+_WIDE = (torch.float32, torch.float64, *_WHOLE)
+"""Types with numbers that half precision rounds; those of bytes it holds."""
 
 
 def hidden(captured: Captured) -> GraphModule:
@@ -30,6 +33,9 @@ def keep(captured: Captured) -> GraphModule:
     for node in graph.find_nodes(op="call_function", target=aten._to_copy.default):
         if list(node.kwargs) == ["dtype"]:
             node.target, node.args, node.kwargs = CONVERT, (node.args[0], node.kwargs["dtype"]), {}
+    if not _has_half(graph):
+        for node in list(graph.nodes):
+            _promote(graph, node)
     for node in _casts(captured):
         bits = _viewed(graph, node, torch.int16)
         rounded = _viewed(graph, bits, node.meta["val"].dtype)
@@ -49,6 +55,21 @@ def _casts(captured: Captured) -> list[Node]:
     state = {g.variable for g in captured.graph_inputs if g.kind in ("parameter", "buffer")}
     casts = [n for n in graph.find_nodes(op="call_function", target=CONVERT) if n.meta["val"].dtype in HALF]
     return [n for n in casts if n.args[0].meta["val"].dtype in _WIDE and n.args[0].name not in state]
+
+
+def _promote(graph: Graph, node: Node) -> None:
+    """Whole numbers beside half precision become such, by a cast that is seen: Inductor's own happens within an operator."""
+    if node.op != "call_function" or node.target is CONVERT or not is_elementwise(node.target):
+        return
+    given = {n: n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)}
+    half = {value.dtype for value in given.values() if value.is_floating_point() or value.is_complex()}
+    if len(half) != 1 or not half <= set(HALF):
+        return
+    for source in (n for n, value in given.items() if value.dtype in _WHOLE):
+        with graph.inserting_before(node):
+            made = graph.call_function(CONVERT, (source, *half))
+        made.meta = {**node.meta, "val": given[source].to(*half)}
+        node.replace_input_with(source, made)
 
 
 def _has_half(graph: Graph) -> bool:

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils._pytree as pytree
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelllm.compiler.capture import intercept
 from kernelllm.compiler.capture.decompositions import fourier
@@ -58,7 +60,12 @@ class _InPairs(Interpreter):  # type: ignore[misc]
         return _parts(super().placeholder(target, args, kwargs))
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return _parts(super().get_attr(target, args, kwargs))
+        """A constant's parts are constants: the file cannot hold a complex one."""
+        value = super().get_attr(target, args, kwargs)
+        if not isinstance(value, torch.Tensor) or not value.is_complex() or isinstance(value, FakeTensor):
+            return _parts(value)
+        with _disable_current_modes():
+            return ComplexPair(value.real.clone(), value.imag.clone())
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
         return super().output(target, _whole(args), kwargs)
@@ -115,11 +122,19 @@ def _whole(values: Any) -> Any:
 
 
 def _each(target: Any, args: Any, kwargs: Any) -> Any:
-    """An operator that treats both parts alike."""
+    """An operator that treats both parts alike. What is real among its numbers has zeros for the second part."""
     if kwargs.get("dtype") is not None:
         kwargs = {**kwargs, "dtype": _REAL.get(kwargs["dtype"], kwargs["dtype"])}
+    numbers = _NUMBERS.get(str(target._overloadpacket).removeprefix("aten."), ())
+    args = [pytree.tree_map(_with_zeros, a, is_leaf=_is_pair) if at in numbers else a for at, a in enumerate(args)]
     made = [target(*pytree.tree_map(lambda v, i=i: v[i] if _is_pair(v) else v, args, is_leaf=_is_pair), **kwargs) for i in (0, 1)]
     return [ComplexPair(*both) for both in zip(*made, strict=True)] if isinstance(made[0], list | tuple) else ComplexPair(*made)
+
+
+def _with_zeros(value: Any) -> Any:
+    if isinstance(value, complex | float | int):
+        return ComplexPair(value.real, value.imag)
+    return ComplexPair(value, torch.zeros_like(value)) if isinstance(value, torch.Tensor) else value
 
 
 _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
@@ -129,6 +144,11 @@ _EACH = frozenset((
     "mean", "cumsum", "lift_fresh_copy", "slice_scatter", "select_scatter", "diagonal", "as_strided", "unfold", "constant_pad_nd",
     "zeros_like", "new_zeros", "copy", "index_put", "index_add", "scatter_add", "slice_backward", "select_backward",
 ))  # fmt: skip
+_NUMBERS = {
+    "cat": (0,), "stack": (0,), "copy": (1,), "constant_pad_nd": (2,), "slice_scatter": (1,), "select_scatter": (1,), "index_put": (2,),
+    "index_add": (3,), "scatter_add": (3,),
+}  # fmt: skip
+"""The arguments, by position, that may be real beside a pair; other tensors among the arguments are positions."""
 
 
 def _number(value: Any) -> ComplexPair:
@@ -158,15 +178,19 @@ def _pair(re: Any, im: Any) -> ComplexPair:
                                            for part, other in ((re, im), (im, re)))))  # fmt: skip
 
 
+def _times_alpha(b: ComplexPair, alpha: Any) -> ComplexPair:
+    if isinstance(alpha, complex):
+        return _mul(b, alpha)
+    return b if alpha == 1 else ComplexPair(b.re * alpha, _times(b.im, alpha))
+
+
 def _add(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
-    a, b = _number(a), _number(b)
-    b = b if alpha == 1 else ComplexPair(b.re * alpha, _times(b.im, alpha))
+    a, b = _number(a), _times_alpha(_number(b), alpha)
     return _pair(_plus(a.re, b.re), _plus(a.im, b.im))
 
 
 def _sub(a: Any, b: Any, *, alpha: Any = 1) -> ComplexPair:
-    a, b = _number(a), _number(b)
-    b = b if alpha == 1 else ComplexPair(b.re * alpha, _times(b.im, alpha))
+    a, b = _number(a), _times_alpha(_number(b), alpha)
     return _pair(_minus(a.re, b.re), _minus(a.im, b.im))
 
 
@@ -219,6 +243,8 @@ def _to_copy(x: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
         return ComplexPair(real, torch.zeros_like(real))
     if dtype in _REAL or dtype is None:
         return ComplexPair(*(aten._to_copy(part, dtype=_REAL.get(dtype), **kwargs) for part in x))
+    if dtype == torch.bool:
+        return (x.re != 0) | (x.im != 0)
     return aten._to_copy(x.re, dtype=dtype, **kwargs)
 
 
@@ -248,7 +274,22 @@ def _log(x: ComplexPair) -> ComplexPair:
 
 
 def _power(x: ComplexPair, exponent: Any) -> Any:
-    return _mul(x, x) if exponent == 2 else NotImplemented
+    return _mul(x, x) if isinstance(exponent, int | float | complex) and exponent == 2 else NotImplemented
+
+
+def _copy(into: Any, x: Any, *args: Any) -> Any:
+    """A real tensor takes the first part alone."""
+    return NotImplemented if _is_pair(into) else aten.copy(into, x.re, *args)
+
+
+def _equal(a: Any, b: Any) -> Any:
+    a, b = (ComplexPair(n.re, 0 if n.im is None else n.im) for n in (_number(a), _number(b)))
+    return (a.re == b.re) & (a.im == b.im)
+
+
+def _variance(x: ComplexPair, *args: Any, **kwargs: Any) -> Any:
+    """How far numbers are from their mean in the plane, squared."""
+    return aten.var(x.re, *args, **kwargs) + aten.var(x.im, *args, **kwargs)
 
 
 def _r2c(x: torch.Tensor, dims: Any, scaling: int, onesided: bool) -> Any:
@@ -266,7 +307,7 @@ def _c2r(x: ComplexPair, dims: Any, scaling: int, length: Any) -> Any:
 _MAKERS = {"polar", "complex", "view_as_complex", "_fft_r2c"}
 _RULES: dict[str, Callable[..., Any]] = {
     "polar": lambda length, angle: ComplexPair(length * torch.cos(angle), length * torch.sin(angle)),
-    "complex": lambda re, im: _pair(re, im),
+    "complex": lambda re, im: ComplexPair(*(part.clone() for part in _pair(re, im))),  # new memory: a result of the file is no input
     "view_as_complex": lambda x: ComplexPair(*x.unbind(-1)),
     "view_as_real": lambda x: torch.stack(x, -1),
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "reciprocal": _reciprocal, "mm": _product(torch.mm), "bmm": _product(torch.bmm),
@@ -275,7 +316,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "resolve_conj": lambda x: x, "resolve_neg": lambda x: x, "abs": lambda x: torch.hypot(x.re, x.im),
     "angle": lambda x: torch.atan2(x.im, x.re), "exp": _exp, "log": _log, "pow": _power,
     "_to_copy": _to_copy, "full": _full, "scalar_tensor": functools.partial(_full, ()), "where": _where,
-    "view": _view,
+    "view": _view, "eq": _equal, "ne": lambda a, b: ~_equal(a, b), "var": _variance, "copy": _copy,
+    "isnan": lambda x: torch.isnan(x.re) | torch.isnan(x.im), "isinf": lambda x: torch.isinf(x.re) | torch.isinf(x.im),
     "_fft_r2c": _r2c, "_fft_c2c": _c2c, "_fft_c2r": _c2r,
 }  # fmt: skip
 

@@ -28,6 +28,16 @@ def fill_diagonal(_: Any, x: Any, fill_value: Any, wrap: bool = False) -> Any:
     return x.copy_(torch.where(rows[:, None] == columns, fill_value, x))
 
 
+def unfold(_: Any, x: Any, dimension: int, size: Any, step: Any) -> Any:
+    """Windows of symbolic length, which torch would pin to a number: windows side by side are a view with one more dimension."""
+    if not isinstance(size, torch.SymInt) or not bool(size == step):
+        return NotImplemented
+    dim = dimension % x.dim()
+    count = x.shape[dim] // size
+    whole = x if bool(x.shape[dim] % size == 0) else x.narrow(dim, 0, count * size)
+    return whole.reshape((*x.shape[:dim], count, size, *x.shape[dim + 1 :])).movedim(dim + 1, -1)
+
+
 def tensor_of_sizes(_: Any, data: Any, *more: Any, dtype: Any = None, device: Any = None, **others: Any) -> Any:
     """``torch.tensor`` of numbers, some of which are sizes: torch would read them, and so pin each to its number."""
     numbers = list(_numbers(data))
@@ -139,6 +149,7 @@ def cov(_: Any, x: Any, *, correction: int = 1, fweights: Any = None, aweights: 
     """Without weights; torch's own compares tensors."""
     if fweights is not None or aweights is not None or x.dim() != 2:
         return NotImplemented
+    x = x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
     centred = x - x.mean(1, keepdim=True)
     return centred @ centred.t().conj() / max(x.shape[1] - correction, 0)
 
@@ -190,6 +201,8 @@ def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
     place = (at + 1) / 2 * (size - 1) if corners else ((at + 1) * size - 1) / 2
     if padding_mode == "reflection":
         low, span = (0.0, size - 1) if corners else (-0.5, size)
+        if isinstance(span, int) and span == 0:  # between the corners of one pixel there is that pixel alone
+            return torch.zeros_like(place)
         away = (place - low).abs()
         turns, rest = (away / span).floor(), away % span
         place = torch.where(turns % 2 == 0, rest, span - rest) + low

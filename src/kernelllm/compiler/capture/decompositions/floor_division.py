@@ -9,15 +9,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def floored(a: Any, b: Any) -> Any:
-    """``floor(a / b)``, a tensor and a tensor or a number, as ``c10::div_floor_floating``; NotImplemented for integers."""
-    if not isinstance(a, torch.Tensor) or isinstance(b, torch.SymInt | torch.SymFloat) or (isinstance(b, int | float) and b == 0):
+    """``floor(a / b)``, tensors or one of them a number, as ``c10::div_floor_floating``; NotImplemented for integers."""
+    if isinstance(b, torch.Tensor) and b.is_floating_point() and not isinstance(a, torch.Tensor):
+        a = torch.full((), a, dtype=b.dtype, device=b.device)
+    if not isinstance(a, torch.Tensor) or (isinstance(b, int | float) and b == 0):
         return NotImplemented
+    is_size = isinstance(b, torch.SymInt | torch.SymFloat)
+    if is_size:
+        if not a.is_floating_point() or not statically_known_true(b > 0):
+            return NotImplemented
+        b = torch.full((), b, dtype=a.dtype, device=a.device)
     dtype = torch.result_type(a, b)
     if not dtype.is_floating_point:
         return NotImplemented
@@ -25,10 +33,11 @@ def floored(a: Any, b: Any) -> Any:
     a, b = a.to(wide), b.to(wide) if isinstance(b, torch.Tensor) else float(b)
     rest = torch.fmod(a, b)
     quotient = (a - rest) / b
-    quotient = torch.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+    signed = torch.where(b < 0, -rest, rest) if isinstance(b, torch.Tensor) and not is_size else rest if is_size or b > 0 else -rest
+    quotient = torch.where(signed < 0, quotient - 1, quotient)
     whole = torch.floor(quotient)
     whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
-    if isinstance(b, torch.Tensor):
+    if isinstance(b, torch.Tensor) and not is_size:
         whole = torch.where(b == 0, a / b, whole)
     return whole.to(dtype)
 

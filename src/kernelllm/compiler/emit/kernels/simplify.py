@@ -15,6 +15,7 @@ from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
 
 _BITS = {"tl.float64": ("tl.uint64", "<Q", "<d"), "tl.float32": ("tl.uint32", "<I", "<f"), "tl.float16": ("tl.uint16", "<H", "<e")}
+_OF_WHOLE = ("libdevice.ldexp", "libdevice.scalbn", "libdevice.powi", "libdevice.jn", "libdevice.yn")
 _ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
 
 
@@ -163,6 +164,8 @@ class Simplifier(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         name = name_of(node.func)
+        if name == ".div_rn":  # of triton.language
+            node.func = integers.to_ast(name := "tl.div_rn")
         if name.endswith(".to") and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
             return self._cast(node, node.func.value)
         if name.endswith(".to") and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant) and node.args:
@@ -199,8 +202,10 @@ class Simplifier(ast.NodeTransformer):
         if name.startswith(("tl.", "libdevice.")) and name not in _ELEMENTWISE_CONSTANT_OK and name not in counted:
             wide = any(self.facts.type(a) == "fp64" for a in node.args)
             kind = integers.to_ast("tl.float64" if wide else "tl.float32")
-            for i, given in enumerate(node.args if wide and name.startswith("libdevice.") else node.args[:1]):
-                if not isinstance(given, ast.List | ast.Tuple) and self.facts.type(given) in ("number", "size"):
+            several = name.startswith("libdevice.") or name in ("tl.div_rn", "tl.fma")
+            for i, given in enumerate(node.args if several else node.args[:1]):
+                wanted = ("number", "size") if wide or i == 0 else ("size",)  # there is no function of a float and a whole number
+                if not isinstance(given, ast.List | ast.Tuple) and self.facts.type(given) in wanted and name not in _OF_WHOLE:
                     node.args[i] = call("tl.full", ast.List([], ast.Load()), given, kind)
         return node
 
