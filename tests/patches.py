@@ -260,6 +260,8 @@ INDUCTOR = (
            "TritonOverrides.atan"),
     *_each("compiler/inductor/lower.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
            "maybe_upcast_float32(convert_output)", "called"),
+    *_each("compiler/inductor/loads_in_loops.py", "what a loop loads is not known behind it", "torch._inductor.codegen.triton",
+           "TritonKernel.get_load_buffer(self, indexing);TritonKernel.load(self, name, index)"),
     *_each("compiler/inductor/row_reductions.py", "a reduction's form follows the hint of a symbolic length", "torch._inductor.choices",
            "InductorChoices.should_use_persistent_reduction(features, cooperative_reduction)", "overridden"),
     *_each("compiler/inductor/row_reductions.py", "a row of symbolic length may be held in registers", "torch._inductor.codegen.triton",
