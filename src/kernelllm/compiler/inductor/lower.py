@@ -272,9 +272,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             text = str(error).strip().splitlines()
             raise CaptureError(
                 f"Inductor could not lower the graph: {type(error).__name__}: {text[0][:300] if text else ''}",
-                where=captured.problem.name,
-                fix="Try --extern allow, or use a language model (-m).",
-            ) from error
+                where=captured.problem.name, fix="Try --extern allow, or use a language model (-m).",
+            ) from error  # fmt: skip
     wrapper.marks = frozenset(split_reductions.lengths())
     gradients = lower(captured.backward.captured, options, backward=True) if captured.backward else None
     known = {size.symbol for size in captured.sizes}
