@@ -31,6 +31,7 @@ from kernelllm.compiler.capture.rewrites import (
     quantized_weights,
     staged_reductions,
     unstacked_reductions,
+    written_slices,
 )
 from kernelllm.compiler.capture.rewrites.depthwise import sum_over_window
 from kernelllm.compiler.capture.rewrites.memory_bound_products import as_sum, of_few_terms
@@ -54,6 +55,7 @@ def run(graph: GraphModule, options: Options) -> None:
         mish.rewrite(graph, options)
     if not options.short:
         batched_steps.join(graph, options)
+        written_slices.read_through(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()
