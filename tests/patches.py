@@ -166,6 +166,8 @@ CAPTURE = (
         "Module.training", "added",
     ),
     *_each("compiler/capture/torch_export.py", "it prints a graph when it gives up", "torch.export._trace", "print", "added"),
+    *_each("compiler/capture/capture.py", "an error in torch.export leaves vmap open", "torch._C._functorch",
+           "get_dynamic_layer_stack_depth;pop_dynamic_layer_stack_and_undo_to_depth", "called"),
     *_each(
         "compiler/capture/fx_trace.py", "functionalisation without AOTAutograd", "torch._functorch._aot_autograd.functional_utils",
         "to_fun(t);from_fun(t);has_data_mutation(t)", "called",
