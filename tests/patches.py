@@ -173,6 +173,8 @@ CAPTURE = (
         "Module.training", "added",
     ),
     *_each("compiler/capture/torch_export.py", "it prints a graph when it gives up", "torch.export._trace", "print", "added"),
+    *_each("compiler/capture/capture.py", "an error in torch.export leaves vmap open", "torch._C._functorch",
+           "get_dynamic_layer_stack_depth;pop_dynamic_layer_stack_and_undo_to_depth", "called"),
     *_each(
         "compiler/capture/fx_trace.py", "functionalisation without AOTAutograd", "torch._functorch._aot_autograd.functional_utils",
         "to_fun(t);from_fun(t);has_data_mutation(t)", "called",
@@ -269,6 +271,8 @@ INDUCTOR = (
            "TritonOverrides.atan"),
     *_each("compiler/inductor/lower.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
            "maybe_upcast_float32(convert_output)", "called"),
+    *_each("compiler/inductor/loads_in_loops.py", "what a loop loads is not known behind it", "torch._inductor.codegen.triton",
+           "TritonKernel.get_load_buffer(self, indexing);TritonKernel.load(self, name, index)"),
     *_each("compiler/inductor/row_reductions.py", "a reduction's form follows the hint of a symbolic length", "torch._inductor.choices",
            "InductorChoices.should_use_persistent_reduction(features, cooperative_reduction)", "overridden"),
     *_each("compiler/inductor/row_reductions.py", "a row of symbolic length may be held in registers", "torch._inductor.codegen.triton",

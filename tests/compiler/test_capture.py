@@ -440,3 +440,22 @@ def test_views_have_the_sizes_that_they_were_asked_for() -> None:
     view = next(n for n in found.graph.graph.nodes if n.target is torch.ops.aten.view.default)
     assert view.meta["val"].shape[2] == 4
     assert isinstance(view.meta["val"].shape[2], int)
+
+
+def test_a_way_that_fails_inside_of_vmap_leaves_nothing_open_for_the_next() -> None:
+    """torch.export does so where a rule for a batch asks for sizes that are symbols."""
+    body = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+    def forward(self, x):
+        if isinstance(x.shape[0], torch.SymInt):
+            torch._C._functorch._vmap_increment_nesting(2, "error")
+            raise RuntimeError("inside of vmap")
+        return self.fc(x) * 2
+rows, width = 8, 16
+def get_inputs(): return [torch.rand(rows, width)]
+def get_init_inputs(): return [width]
+"""
+    assert captured(body).fixed

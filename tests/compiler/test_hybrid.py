@@ -8,6 +8,7 @@ import pytest
 from compiled import IMPORTS, captured, lowered, problem
 from emitted import agrees_with_reference
 
+from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.emit import emit
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
@@ -64,3 +65,16 @@ def test_torch_is_not_left_all_that_there_is_to_compute(result: str) -> None:
 @pytest.mark.parametrize("result", ["torch.tril(a @ b) + 1", "torch.relu(self.conv(x))", "torch.where(a > b, a @ b, b)"])
 def test_torch_is_left_a_part(result: str) -> None:
     assert captured(ONLY.format(result=result), ALLOW)
+
+
+@pytest.mark.parametrize(("rows", "left"), [(2**14, 0), (512, 1)])
+def test_norms_of_large_tensors_in_a_list_join_what_makes_them(rows: int, left: int) -> None:
+    body = f"""
+class Model(nn.Module):
+    def forward(self, a, b):
+        whole = torch.stack(torch._foreach_norm([a.float(), b.float()])).norm()
+        return a / whole, b / whole
+rows, columns = {rows}, 128
+def get_inputs(): return [torch.randn(rows, columns).half(), torch.randn(rows, columns).half()]
+"""
+    assert compiled(problem(body), Options(extern="allow")).count("_foreach_norm.Scalar(") == left

@@ -1,12 +1,14 @@
 """Lowering: Inductor's kernels and host steps, the same on every machine, right at any sizes."""
 
+import ast
 import re
 
 import pytest
 import torch
-from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered
+from compiled import CONV, LAYER_NORM, LINEAR, LSTM, SOFTMAX, lowered, problem
 from triton.runtime import driver
 
+from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.inductor.fake_device import fake_gpu
 from kernelllm.compiler.inductor.wrapper_lines import Allocate
 from kernelllm.compiler.options import Options
@@ -80,3 +82,25 @@ def get_init_inputs(): return []
 @pytest.mark.parametrize("options", [Options(), Options(extern="allow", symbolic=False)], ids=["general", "library"])
 def test_a_grid_is_computed_inside_of_the_kernel_that_samples(options):
     assert len(lowered(SAMPLED, options).wrapper.kernels) <= 2  # the first samples may be stored
+
+
+def test_what_one_loop_loads_by_a_loaded_position_the_next_loads_again():
+    """Triton knows a name of a loop's body in that loop alone."""
+    body = """
+class Model(nn.Module):
+    def forward(self, x, down, up, ids, pick):
+        chosen = ids.gather(0, pick)
+        return (x * down[chosen]).sum(-1, keepdim=True).tanh() * up[chosen]
+rows, columns, many, few = 64, 5000, 300, 70
+def get_inputs():
+    return [torch.rand(rows, columns), torch.rand(many, columns), torch.rand(many, columns), torch.randint(0, many, (few,)),
+            torch.randint(0, few, (rows,))]
+"""
+    source = compiled(problem(body), Options())
+    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
+    kernel = next(f for f in functions if sum(isinstance(s, ast.For) for s in f.body) == 2)
+    made, read = ([{m.id for m in ast.walk(s) if isinstance(m, ast.Name) and isinstance(m.ctx, kind)} for s in kernel.body]
+                  for kind in (ast.Store, ast.Load))  # fmt: skip
+    first, second = [i for i, s in enumerate(kernel.body) if isinstance(s, ast.For)]
+    own = made[first] - set().union(*made[:first])
+    assert not own & read[second] - made[second]

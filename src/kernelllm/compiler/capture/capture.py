@@ -10,7 +10,8 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -64,7 +65,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
             with write_time.limited((1.0 if last else 0.5) * write_time.left()):
                 write_time.check()
                 before = write_time.left()
-                with TORCH, warnings.catch_warnings():
+                with TORCH, warnings.catch_warnings(), _same_depth():
                     warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
                     captured = way(problem, options)
                 spent = before - write_time.left()
@@ -86,6 +87,16 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
             if options.extern == "forbid" and isinstance(error, CaptureError) and not isinstance(error, write_time.OutOfTime):
                 break  # the operator stays the same in every way
     raise _refusal(problem, failures) from failures[-1]
+
+
+@contextmanager
+def _same_depth() -> Iterator[None]:
+    """What is still inside of ``torch.vmap`` at the end is left: an error in torch.export leaves it open, for all that the process does."""
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _hides_sizes(captured: Captured) -> bool:

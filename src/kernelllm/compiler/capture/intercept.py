@@ -25,6 +25,7 @@ from kernelllm.compiler.capture.decompositions import (
     composite_functions,
     interpolation,
     linear_algebra,
+    norms_of_lists,
     padded_encoders,
     plain_rules,
     scalar_index,
@@ -58,7 +59,8 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
     own = {**composite_functions.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
-    own |= expert_rules(options or Options()) | ({} if options and options.extern == "allow" else linear_algebra.rules())
+    own |= norms_of_lists.rules(options or Options()) | expert_rules(options or Options())
+    own |= {} if options and options.extern == "allow" else linear_algebra.rules()
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
     return {op: rule for op, rule in (table | own).items() if op not in kept}
 
@@ -95,8 +97,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
-        replaced += [(owner, name, rule) for name, rule in _CELLS.items()]
-        replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
+        replaced += [*((owner, *cell) for cell in _CELLS.items()), (owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         interpolation.patched(stack)
@@ -381,9 +382,8 @@ def real_factories() -> Iterator[None]:
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
         row_count_tests.answer(stack)
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
-        for owner in (torch, torch._VF):
-            for name, rule in _CELLS.items():
-                patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
+        for owner, name, rule in [(owner, *cell) for owner in (torch, torch._VF) for cell in _CELLS.items()]:
+            patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
         patch(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
         if torch.backends.opt_einsum.is_available():
             library: Any = torch.backends.opt_einsum.get_opt_einsum()

@@ -29,8 +29,10 @@ from kernelllm.compiler.capture.rewrites import (
     one_hot,
     packed_weights,
     quantized_weights,
+    repeated_products,
     staged_reductions,
     unstacked_reductions,
+    written_slices,
 )
 from kernelllm.compiler.capture.rewrites.depthwise import sum_over_window
 from kernelllm.compiler.capture.rewrites.memory_bound_products import as_sum, of_few_terms
@@ -53,7 +55,9 @@ def run(graph: GraphModule, options: Options) -> None:
         max_without_index.rewrite(graph, options)
         mish.rewrite(graph, options)
     if not options.short:
+        repeated_products.merge(graph)
         batched_steps.join(graph, options)
+        written_slices.read_through(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()
@@ -192,10 +196,6 @@ def _mm(w: Editor, a: Node, b: Node) -> Node | None:
     if _heavy_dtype(a) and of_few_terms(w, a):
         return as_sum(w, a, b)
     return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
-
-
-def _int_mm(w: Editor, a: Node, b: Node) -> Node | None:
-    return w.template("int8_matmul", a, b)
 
 
 def _has_product(a: Node) -> bool:
@@ -367,7 +367,7 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten.as_strided: _as_strided,
     aten.as_strided_scatter: _as_strided_scatter,
     aten.mm: _mm,
-    aten._int_mm: _int_mm,
+    aten._int_mm: lambda w, a, b: w.template("int8_matmul", a, b),
     aten.addmm: _addmm,
     aten.bmm: _bmm,
     aten.baddbmm: _addmm,

@@ -29,6 +29,7 @@ from kernelllm.compiler.inductor import (
     explicit_rounding,
     fourier_strides,
     in_place,
+    loads_in_loops,
     read_by_products,
     regions,
     row_reductions,
@@ -215,7 +216,7 @@ def _arctangent(x: Any) -> str:
 
 _REPLACEMENTS = (
     size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
-    sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting,
+    sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind,
 )  # fmt: skip
 """What is replaced in Inductor while it lowers a graph."""
 
@@ -271,9 +272,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             text = str(error).strip().splitlines()
             raise CaptureError(
                 f"Inductor could not lower the graph: {type(error).__name__}: {text[0][:300] if text else ''}",
-                where=captured.problem.name,
-                fix="Try --extern allow, or use a language model (-m).",
-            ) from error
+                where=captured.problem.name, fix="Try --extern allow, or use a language model (-m).",
+            ) from error  # fmt: skip
     wrapper.marks = frozenset(split_reductions.lengths())
     gradients = lower(captured.backward.captured, options, backward=True) if captured.backward else None
     known = {size.symbol for size in captured.sizes}

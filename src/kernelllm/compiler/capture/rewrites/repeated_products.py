@@ -1,0 +1,49 @@
+"""A product that the forward computes twice, of the same operands, is computed once: modules call one layer for two of their terms.
+
+What is computed element by element stays as it is: a kernel that computes it again may be faster than one that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelllm.compiler.capture.graph_editor import HEAVY
+
+
+def merge(graph: GraphModule) -> None:
+    """Replace later products that are equal to one before, in place."""
+    first: dict[Any, Node] = {}
+    same: dict[Node, Node] = {}
+    """The first node that computes what a node does."""
+    for node in list(graph.graph.nodes):
+        same[node] = node
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or _once(node.target):
+            continue
+        known = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: same[n])
+        try:
+            same[node] = first.setdefault((node.target, _key(known)), node)
+        except TypeError:  # an argument that has no hash
+            continue
+        if same[node] is not node and str(node.target).startswith(HEAVY):
+            node.replace_all_uses_with(same[node])
+    graph.graph.eliminate_dead_code()
+
+
+def _once(operator: torch._ops.OpOverload) -> bool:
+    """Whether two calls are not the same: it draws numbers, or writes."""
+    return torch.Tag.nondeterministic_seeded in operator.tags or operator._schema.is_mutable
+
+
+def _key(value: Any) -> Any:
+    """Arguments as what compares equal for the same values of the same types alone."""
+    if isinstance(value, tuple | list):
+        return tuple(_key(v) for v in value)
+    if isinstance(value, dict):
+        return tuple((k, _key(value[k])) for k in sorted(value))
+    return value if isinstance(value, Node) else (type(value), repr(value) if isinstance(value, float) else value)  # -0.0 == 0.0
+
+
+__all__ = ["merge"]

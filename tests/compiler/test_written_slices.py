@@ -1,0 +1,50 @@
+"""Slices of one tensor that are written in turn: no kernel copies the whole tensor for each of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from compiled import IMPORTS, problem
+from emitted import agrees_with_reference
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+
+LAYERS = """
+class Model(nn.Module):
+    def forward(self, x, given):
+        caches = {start}
+        for i in range(3):
+            cache = caches[{slice}]
+            cache.mul_(0.9)
+            cache.add_(x[:, None] * x[:, :, None])
+            x = torch.tanh(0.1 * (cache * x[:, None]).sum(-1)){more}
+        return x, caches
+rows, width = 4, 6
+def get_inputs(): return [torch.rand(rows, width), torch.rand({shape})]
+"""
+FORMS: dict[str, dict[str, str]] = {
+    "each layer's": {"slice": "i", "shape": "3, rows, width, width", "more": ""},
+    "along the second dimension": {"slice": ":, i", "shape": "rows, 3, width, width", "more": ""},
+    "one layer more than are written": {"slice": "i", "shape": "4, rows, width, width", "more": " + caches[3, :, 0]"},
+    "the layer before is read again": {"slice": "i", "shape": "3, rows, width, width", "more": " + caches[max(i - 1, 0), :, 0]"},
+    "counted from the end": {"slice": "i - 2", "shape": "3, rows, width, width", "more": " + caches[0, :, 0] * caches[1, :, 0]"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_slices_that_are_written_are_right(tmp_path: Path, form: str) -> None:
+    body = LAYERS.format(start="given.clone()", **FORMS[form])
+    (tmp_path / "net.py").write_text(IMPORTS + body, encoding="utf-8")
+    (tmp_path / "candidate.py").write_text(compiled(problem(body), Options(fixed=True, extern="allow")), encoding="utf-8")
+    agrees_with_reference(tmp_path, [("net", str(tmp_path / "candidate.py"), [{}, {"rows": 3, "width": 5}])])
+
+
+def test_a_stack_of_layers_is_copied_once_at_the_most() -> None:
+    body = LAYERS.format(start="given", **FORMS["each layer's"]).replace("4, 6", "64, 96")
+    source = compiled(problem(body), Options(fixed=True, extern="allow", mixed=True))
+    known = source.split("def forward_at_known_sizes")[1]
+    assert len(re.findall(r"empty_like\(given\)|torch.empty\(\(?3, ", known)) == 1
+    assert len(re.findall(r"_kernel\[", known)) == 4
