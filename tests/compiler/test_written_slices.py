@@ -11,6 +11,8 @@ from emitted import agrees_with_reference
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
 
 LAYERS = """
 class Model(nn.Module):
@@ -42,9 +44,30 @@ def test_slices_that_are_written_are_right(tmp_path: Path, form: str) -> None:
     agrees_with_reference(tmp_path, [("net", str(tmp_path / "candidate.py"), [{}, {"rows": 3, "width": 5}])])
 
 
-def test_a_stack_of_layers_is_copied_once_at_the_most() -> None:
+SHIFTED = """
+class Model(nn.Module):
+    def forward(self, x, given):
+        for i in range(3):
+            new = torch.cat([given[i], x[..., None]], -1)
+            given[i].copy_(new[..., -3:])
+            x = x + (new * 0.5).sum(-1)
+        return x, given
+def get_inputs(): return [torch.randn(16, 64), torch.randn(3, 16, 64, 3)]
+"""
+
+
+@pytest.mark.parametrize("form", [*FORMS, "shifted"])
+def test_slices_of_an_input_are_written_where_they_are(quick: Judge, form: str) -> None:
+    """What a kernel reads that another program of it writes is a race, which the judge sees."""
+    text = SHIFTED if form == "shifted" else LAYERS.format(start="given", **FORMS[form])
+    made = problem(text + "def get_init_inputs(): return []\n")
+    verdict = quick.judge(made, Candidate(source=compiled(made, Options(fixed=True, extern="allow"))))
+    assert verdict.correct, verdict.message
+
+
+def test_no_stack_of_layers_is_copied() -> None:
     body = LAYERS.format(start="given", **FORMS["each layer's"]).replace("4, 6", "64, 96")
     source = compiled(problem(body), Options(fixed=True, extern="allow", mixed=True))
     known = source.split("def forward_at_known_sizes")[1]
-    assert len(re.findall(r"empty_like\(given\)|torch.empty\(\(?3, ", known)) == 1
+    assert len(re.findall(r"empty_like\(given\)|torch.empty\(\(?3, ", known)) == 0
     assert len(re.findall(r"_kernel\[", known)) == 4

@@ -72,7 +72,8 @@ def _mutate(graph: Graph, target: Node, writes: list[Node], copy: Node) -> None:
     order = {node: place for place, node in enumerate(graph.nodes)}
     versions = [target, *writes]
     for write, before in zip(writes, versions, strict=False):
-        if any(order[reader] > order[write] for reader in _readers(before) if reader not in (write, copy)):
+        readers = (r for r in before.users if r not in (write, copy) and not _another_part(r, write))
+        if any(order[reader] > order[write] for first in readers for reader in (first, *_readers(first))):
             return
     for write in writes:
         with graph.inserting_before(write):
@@ -81,14 +82,23 @@ def _mutate(graph: Graph, target: Node, writes: list[Node], copy: Node) -> None:
             written.meta["val"] = view.meta["val"]
         write.replace_all_uses_with(target)
         graph.erase_node(write)
+    copy.replace_all_uses_with(target)
     graph.erase_node(copy)
 
 
+def _another_part(reader: Node, write: Node) -> bool:
+    """Whether a slice is read which is not the one that is written."""
+    if reader.target is not aten.select.int or write.target is not aten.select_scatter.default or reader.args[1] != write.args[2]:
+        return False
+    indices = reader.args[2], write.args[3]
+    return all(isinstance(i, int) and i >= 0 for i in indices) and indices[0] != indices[1]
+
+
 def _readers(node: Node) -> Iterator[Node]:
-    """Whoever reads a tensor, or a view of it."""
-    for user in node.users:
-        yield user
-        if user.op == "call_function" and _is_view_op(user.target):
+    """Whoever reads a view, by itself or by another one of it."""
+    if node.op == "call_function" and _is_view_op(node.target):
+        for user in node.users:
+            yield user
             yield from _readers(user)
 
 

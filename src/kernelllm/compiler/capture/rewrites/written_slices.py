@@ -1,7 +1,8 @@
 """Slices of a stacked tensor that the forward writes in turn, such as each layer's part of one cache.
 
 Tracing makes of ``cache[i].mul_(x)`` a copy of the whole cache with another slice, out of which ``cache[i]`` is read again. Here a slice
-that was written is what was written, and one that was not is read off the cache itself. So nothing reads the copies in between.
+that was written is what was written, and one that was not is read off the cache itself. So nothing reads the copies in between. What goes
+back to an input in the end is written there slice by slice (:mod:`kernelllm.compiler.inductor.written_parts`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def read_through(graph: GraphModule, options: Options) -> None:
         node.replace_all_uses_with(made)
         graph.graph.erase_node(node)
     for node in reversed(graph.graph.find_nodes(op="call_function", target=_WRITE)):
-        if node.users and not any(u.target is _WRITE and u.args[0] is node for u in node.users):
+        if node.users and not any(u.target is aten.copy_.default or (u.target is _WRITE and u.args[0] is node) for u in node.users):
             _join(graph, node, options)
     graph.graph.eliminate_dead_code()
 
@@ -61,6 +62,3 @@ def _join(graph: GraphModule, last: Node, options: Options) -> None:
         joined = edit.call(aten.cat.default, [edit.call(aten.unsqueeze.default, written[i], dim) for i in range(length)], dim)
     last.replace_all_uses_with(joined)
     graph.graph.erase_node(last)
-
-
-__all__ = ["read_through"]
