@@ -30,6 +30,7 @@ from kernelllm.compiler.capture.decompositions import (
     plain_rules,
     scalar_index,
     selection_rules,
+    size_checks,
     special_functions,
 )
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
@@ -62,7 +63,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
     own |= norms_of_lists.rules(options or Options()) | expert_rules(options or Options())
     own |= {} if options and options.extern == "allow" else linear_algebra.rules()
     kept = plain_rules.KEPT if options is not None and options.short and options.extern != "allow" and not options.backward else ()
-    return {op: rule for op, rule in (table | own).items() if op not in kept}
+    return size_checks.asked({op: rule for op, rule in (table | own).items() if op not in kept})
 
 
 _SCALED = tuple(f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3))

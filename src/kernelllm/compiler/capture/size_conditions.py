@@ -141,6 +141,9 @@ def _comparison(condition: sympy.Basic) -> Condition | None:
     number, rest = right.as_coeff_Add()
     if number.is_Integer and abs(number) >= _OFFSETS and rest:  # a bound of offsets, as a number alone
         left, right = left - rest, number
+    if condition.rel_op == ">=" and right.is_Integer:  # n + 2 >= 5
+        number, left = left.as_coeff_Add()
+        right -= number
     common = Counter(a for a in sympy.Mul.make_args(left) if a.is_Symbol) & Counter(sympy.Mul.make_args(right))
     left, right = (sympy.Mul(*(Counter(sympy.Mul.make_args(side)) - common).elements()) for side in (left, right))  # sizes are positive
     operator = condition.rel_op

@@ -16,14 +16,18 @@ _SMALLEST = ((">=", "1"), (">=", "2"))
 
 
 def independent(conditions: Iterable[Condition], sizes: Sequence[Size]) -> list[Condition]:
-    """The conditions without those that hold wherever the ones ahead of them do; equalities come first, short ones ahead."""
+    """The conditions without those that hold wherever the ones ahead of them do; equalities come first, short ones ahead.
+
+    In all examples what is computed of sizes is above 0: what a size has to be for that is a condition of its own."""
     ordered = sorted(dict.fromkeys(conditions), key=lambda c: (c[1] != "==", len(c[0]) + len(c[2])))
     codes = [(c, code) for c in ordered if (code := _code(f"({as_python(c[0])}) {c[1]} ({as_python(c[2])})")) is not None]
     examples = _examples(sizes) if codes else []
     kept: list[Condition] = []
+    given = {size.symbol for size in sizes if not size.expression}
     for condition, code in codes:
         fitting = [e for e in examples if _holds(code, e)]
-        if len(fitting) < len(examples) or condition[1:] in _SMALLEST:
+        least = condition[1] == ">=" and condition[2].isdigit() and condition[0] in given
+        if len(fitting) < len(examples) or condition[1:] in _SMALLEST or least:
             kept.append(condition)
         if len(fitting) >= _ENOUGH:
             examples = fitting

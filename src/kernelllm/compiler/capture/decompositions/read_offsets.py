@@ -35,14 +35,15 @@ def between(start: torch.Tensor, stop: Any, **how: Any) -> torch.Tensor | None:
 
 
 def _difference(start: torch.Tensor, stop: torch.Tensor) -> Any:
-    first, last = _node(start), _node(stop)
+    first, last = node_of(start), node_of(stop)
     if first is None or last is None:
         return None
     (numbers, fixed), (others, more) = _sum(first), _sum(last)
     return more - fixed if numbers == others else None
 
 
-def _node(tensor: torch.Tensor) -> Any:
+def node_of(tensor: torch.Tensor) -> Any:
+    """The node of the graph that is traced; None for tensors from elsewhere."""
     mode = get_proxy_mode()
     held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
     slot: Any = get_proxy_slot(held, mode.tracer, None) if mode is not None else None

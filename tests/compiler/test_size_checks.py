@@ -1,0 +1,68 @@
+"""Sizes that an operator does not take: the written file raises an error, as eager does, and reads nothing beyond a tensor."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compiled import IMPORTS, problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+
+TEXT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Embedding(24, 16)
+        self.weight = nn.Parameter(torch.randn(5, 3, 5))
+    def forward(self, mirrored, tokens, listed, convolved, pooled, halves, square, single):
+        count = torch.arange(tokens.shape[1], device=tokens.device)
+        return (
+            F.pad(mirrored, (3, 2), mode="reflect"), tokens + self.places(count), listed[:, [0, 5]] * 2,
+            F.conv1d(convolved, self.weight, padding=1), F.max_pool2d(pooled, 3), F.glu(halves, -1), torch.linalg.det(square),
+            single[5] + single[-2],
+        )
+def get_inputs():
+    return [
+        torch.randn(2, 3, 17), torch.randn(2, 20, 16), torch.randn(3, 40), torch.randn(2, 3, 32), torch.randn(2, 3, 18, 19),
+        torch.randn(4, 30), torch.randn(6, 6), torch.randn(11, 7),
+    ]
+"""
+SMALLER = {
+    "reflection": (0, (2, 3, 3)), "positions": (1, (2, 25, 16)), "list": (2, (3, 5)), "convolution": (3, (2, 3, 2)),
+    "pool": (4, (2, 3, 2, 19)), "glu": (5, (4, 31)), "determinant": (6, (6, 5)), "select": (7, (5, 7)),
+}  # fmt: skip
+"""Which input, and a shape that eager refuses."""
+
+
+def _model(path: Path, source: str, name: str) -> Any:
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    folder = tmp_path_factory.mktemp("sizes")
+    written = compiled(problem(TEXT), Options())
+    return [_model(folder / "sizes_net.py", IMPORTS + TEXT, "Model"), _model(folder / "sizes_candidate.py", written, "ModelNew")]
+
+
+@pytest.mark.parametrize("case", SMALLER)
+def test_sizes_that_eager_refuses_are_refused(models: list[Any], case: str) -> None:
+    place, shape = SMALLER[case]
+    usual = [(2, 3, 17), (2, 20, 16), (3, 40), (2, 3, 32), (2, 3, 18, 19), (4, 30), (6, 6), (11, 7)]
+    inputs = [torch.randn(shape if number == place else one) for number, one in enumerate(usual)]
+    eager, written = models
+    with pytest.raises((RuntimeError, IndexError)), torch.no_grad():
+        eager(*inputs)
+    with pytest.raises(ValueError, match=r"the kernels (were written for|take)"), torch.no_grad():
+        written(*inputs)  # ahead of the first launch, which takes a GPU
