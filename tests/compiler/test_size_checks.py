@@ -19,22 +19,25 @@ class Model(nn.Module):
         super().__init__()
         self.places = nn.Embedding(24, 16)
         self.weight = nn.Parameter(torch.randn(5, 3, 5))
-    def forward(self, mirrored, tokens, listed, convolved, pooled, halves, square, single):
+    def forward(self, mirrored, tokens, listed, convolved, pooled, halves, square, single, related, chosen):
         count = torch.arange(tokens.shape[1], device=tokens.device)
+        step = torch.arange(related.shape[1], device=related.device)
         return (
             F.pad(mirrored, (3, 2), mode="reflect"), tokens + self.places(count), listed[:, [0, 5]] * 2,
             F.conv1d(convolved, self.weight, padding=1), F.max_pool2d(pooled, 3), F.glu(halves, -1), torch.linalg.det(square),
-            single[5] + single[-2],
+            single[5] + single[-2], related + self.places(step[:, None] - step[None] + 9).sum(1),
+            chosen.gather(1, torch.tensor([[0, 3], [2, 1]], device=chosen.device)),
         )
 def get_inputs():
     return [
         torch.randn(2, 3, 17), torch.randn(2, 20, 16), torch.randn(3, 40), torch.randn(2, 3, 32), torch.randn(2, 3, 18, 19),
-        torch.randn(4, 30), torch.randn(6, 6), torch.randn(11, 7),
+        torch.randn(4, 30), torch.randn(6, 6), torch.randn(11, 7), torch.randn(2, 8, 16), torch.randn(2, 9),
     ]
 """
 SMALLER = {
     "reflection": (0, (2, 3, 3)), "positions": (1, (2, 25, 16)), "list": (2, (3, 5)), "convolution": (3, (2, 3, 2)),
     "pool": (4, (2, 3, 2, 19)), "glu": (5, (4, 31)), "determinant": (6, (6, 5)), "select": (7, (5, 7)),
+    "relative positions": (8, (2, 12, 16)), "gather": (9, (2, 3)),
 }  # fmt: skip
 """Which input, and a shape that eager refuses."""
 
@@ -59,7 +62,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 @pytest.mark.parametrize("case", SMALLER)
 def test_sizes_that_eager_refuses_are_refused(models: list[Any], case: str) -> None:
     place, shape = SMALLER[case]
-    usual = [(2, 3, 17), (2, 20, 16), (3, 40), (2, 3, 32), (2, 3, 18, 19), (4, 30), (6, 6), (11, 7)]
+    usual = [(2, 3, 17), (2, 20, 16), (3, 40), (2, 3, 32), (2, 3, 18, 19), (4, 30), (6, 6), (11, 7), (2, 8, 16), (2, 9)]
     inputs = [torch.randn(shape if number == place else one) for number, one in enumerate(usual)]
     eager, written = models
     with pytest.raises((RuntimeError, IndexError)), torch.no_grad():

@@ -19,7 +19,8 @@ from kernelllm.compiler.capture.decompositions.read_offsets import node_of
 aten = torch.ops.aten
 _SAME = (
     aten.view, aten.reshape, aten._unsafe_view, aten.squeeze, aten.unsqueeze, aten.expand, aten.alias, aten.detach, aten.clone,
-    aten._to_copy, aten.lift_fresh_copy, torch.ops.prims.convert_element_type,
+    aten._to_copy, aten.lift_fresh_copy, aten.permute, aten.transpose, aten.t, aten.flip, aten.roll, aten.repeat,
+    torch.ops.prims.convert_element_type, torch.ops.prims.rev,
 )  # fmt: skip
 """Operators that hand all numbers on."""
 
@@ -82,11 +83,18 @@ def _square(x: Any, *_: Any, **__: Any) -> Iterable[Any]:
 
 
 def _taken(table: Any, indices: Any, *_: Any, **__: Any) -> Iterable[Any]:
-    return _below(indices, table.shape[0])
+    return _inside(indices, table.shape[0], from_the_end=False)
 
 
 def _selected(x: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterable[Any]:
-    return _below(index, x.shape[dim]) if x.dim() else ()
+    return _inside(index, x.shape[dim], from_the_end=False) if x.dim() else ()
+
+
+def _gathered(x: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterable[Any]:
+    if x.dim() == 0 or index.dim() != x.dim():
+        return
+    yield from _inside(index, x.shape[dim], from_the_end=False)
+    yield from (x.shape[d] >= index.shape[d] for d in range(x.dim()) if d != dim % x.dim())
 
 
 def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Iterable[Any]:
@@ -95,47 +103,84 @@ def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Iterable[Any]:
             continue
         if index.dtype in (torch.bool, torch.uint8):
             return  # it takes several dimensions
-        yield from _below(index, size)
+        yield from _inside(index, size)
 
 
-def _below(index: Any, size: Any) -> Iterable[Any]:
-    """Of positions in order, such as those of ``arange``, the last one; of a list of numbers the largest."""
+def _inside(index: Any, size: Any, *, from_the_end: bool = True) -> Iterable[Any]:
+    """Of positions that are known, or are computed from such as those of ``arange``, the first and the last one. ``from_the_end``: those
+    below 0 count from there."""
     node = node_of(index)
-    last = _last(node) if node is not None else None
-    if last is not None:
-        yield size >= last + 1
+    bounds = _range(node) if node is not None else None
+    if bounds is not None:
+        yield size >= bounds[1] + 1
+        if not isinstance(bounds[0], int) or bounds[0] < 0:
+            yield bounds[0] >= (-size if from_the_end else 0)
 
 
-def _last(node: Any) -> Any:
-    """The largest of numbers that begin at 0 or more and rise evenly, or are known; None for others."""
-    while isinstance(node, Node) and _packet(node) in _SAME and node.args:
+def _range(node: Any) -> tuple[Any, Any] | None:
+    """The smallest and the largest of whole numbers that follow from sizes and constants; None for others."""
+    while isinstance(node, Node) and node.args and (_packet(node) in _SAME or _is_whole(node)):
         node = node.args[0]
     if not isinstance(node, Node):
-        return None
+        return (node, node) if isinstance(node, int) else None
+    if isinstance(size := node.meta.get("val"), torch.SymInt):
+        return size, size
     if node.op == "get_attr":
-        return _largest(getattr(getattr(get_proxy_mode(), "tracer", None), "root", None), str(node.target))
-    packet, numbers = _packet(node), [_value(a) for a in node.args]
-    if packet is torch.ops.prims.iota:
+        return _known(getattr(getattr(get_proxy_mode(), "tracer", None), "root", None), str(node.target))
+    packet = _packet(node)
+    if packet in (torch.ops.prims.iota, aten.arange):
+        return _counted(node)
+    if packet not in _RANGES or node.kwargs:
+        return None
+    parts = [_range(argument) if argument is not None else None for argument in node.args]
+    return None if parts[0] is None or (None in parts and packet is not aten.clamp) else _RANGES[packet](*parts)
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a slice is all of its tensor."""
+    return _packet(node) is aten.slice and node.meta["val"].shape == node.args[0].meta["val"].shape
+
+
+def _counted(node: Node) -> tuple[Any, Any] | None:
+    numbers = [_value(a) for a in node.args]
+    if _packet(node) is torch.ops.prims.iota:
         start, step = _value(node.kwargs.get("start", 0)), _value(node.kwargs.get("step", 1))
-        rises = isinstance(start, int) and isinstance(step, int) and start >= 0 and step > 0
-        return start + step * (numbers[0] - 1) if rises else None
-    if packet is aten.arange and len(numbers) in (1, 2):
-        start, end = (0, numbers[0]) if len(numbers) == 1 else numbers
-        return end - 1 if isinstance(start, int) and start >= 0 and not isinstance(end, float) else None
-    if packet is aten.add and not node.kwargs and isinstance(numbers[1], int | torch.SymInt):
-        before = _last(node.args[0])
-        return None if before is None else before + numbers[1]
-    return None
+        return (start, start + step * (numbers[0] - 1)) if isinstance(step, int) and step > 0 else None
+    if any(isinstance(n, float | torch.SymFloat) for n in numbers) or len(numbers) > 2:
+        return None
+    start, end = (0, numbers[0]) if len(numbers) == 1 else numbers
+    return start, end - 1
 
 
-def _largest(root: Any, name: str) -> int | None:
-    """Of a constant's numbers, those below 0 counted from the end."""
+def _scaled(one: Any, other: Any) -> tuple[Any, Any] | None:
+    (low, high), by = (one, other[0]) if other[0] is other[1] else (other, one[0])
+    if not isinstance(by, int) or (one[0] is not one[1] and other[0] is not other[1]):
+        return None
+    return (low * by, high * by) if by >= 0 else (high * by, low * by)
+
+
+def _clamped(one: Any, lowest: Any = None, highest: Any = None) -> tuple[Any, Any]:
+    low, high = one
+    if lowest is not None:
+        low, high = torch.sym_max(low, lowest[0]), torch.sym_max(high, lowest[1])
+    return (low, high) if highest is None else (torch.sym_min(low, highest[0]), torch.sym_min(high, highest[1]))
+
+
+_RANGES: dict[Any, Callable[..., tuple[Any, Any] | None]] = {
+    aten.add: lambda a, b: (a[0] + b[0], a[1] + b[1]), aten.sub: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    aten.rsub: lambda a, b: (b[0] - a[1], b[1] - a[0]), aten.neg: lambda a: (-a[1], -a[0]), aten.mul: _scaled,
+    aten.clamp: _clamped, aten.clamp_min: lambda a, b: _clamped(a, b), aten.clamp_max: lambda a, b: _clamped(a, None, b),
+}  # fmt: skip
+"""What operators make of the bounds of their arguments."""
+
+
+def _known(root: Any, name: str) -> tuple[int, int] | None:
     held = getattr(root, name, None)
     if not isinstance(held, torch.Tensor) or isinstance(held, FakeTensor) or held.is_floating_point() or not held.numel():
         return None
     with disable_proxy_modes_tracing(), torch._C._DisableTorchDispatch():
         low, high = held.aminmax()
-        return max(int(high), -int(low) - 1)
+        return int(low), int(high)
 
 
 def _value(argument: Any) -> Any:
@@ -156,4 +201,6 @@ _CHECKS: dict[Any, Callable[..., Iterable[Any]]] = {
     **{operator.default: _square for operator in (
         aten._linalg_det, aten._linalg_slogdet, aten.linalg_inv_ex, aten.linalg_cholesky_ex, aten._linalg_solve_ex)},
     aten.embedding.default: _taken, aten.index_select.default: _selected, aten.index.Tensor: _indexed,
+    **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_add.default, aten.index_copy.default), _selected),
+    **dict.fromkeys((aten.gather.default, aten.scatter.src, aten.scatter.value, aten.scatter_add.default), _gathered),
 }  # fmt: skip
