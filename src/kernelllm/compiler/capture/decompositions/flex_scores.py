@@ -17,13 +17,15 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any,
     from torch.nn.attention import flex_attention as flex
 
     where = [torch.arange(n, device=query.device) for n in (*query.shape[:3], key.shape[2])]
-    mask = None if block_mask[-1] is flex.noop_mask else _narrow(_everywhere(block_mask[-1], (), where)())
-    grouped = query.shape[1] != key.shape[1]
     if key.shape[0] != query.shape[0]:
         key, value = (t.expand(query.shape[0], -1, -1, -1) for t in (key, value))
-    if score_mod is flex._identity and not options["wanted"]:
-        out = F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=grouped)
-        return out, None, None
+    grouped, plain = query.shape[1] != key.shape[1], score_mod is flex._identity and not options["wanted"]
+    given = None if str(scale) == str(1.0 / math.sqrt(query.shape[-1])) else scale  # templates take a number, or the usual one
+    if plain and _is_causal(block_mask[-1]):
+        return F.scaled_dot_product_attention(query, key, value, None, is_causal=True, scale=given, enable_gqa=grouped), None, None
+    mask = None if block_mask[-1] is flex.noop_mask else _narrow(_everywhere(block_mask[-1], (), where)())
+    if plain:
+        return F.scaled_dot_product_attention(query, key, value, mask, scale=given, enable_gqa=grouped), None, None
     if grouped:
         key, value = (t.repeat_interleave(query.shape[1] // key.shape[1], 1) for t in (key, value))
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -48,6 +50,26 @@ def _everywhere(function: Any, prefix: tuple[int, ...], where: list[torch.Tensor
             return found
 
     return call
+
+
+class _Index:
+    """A position that can only be compared with another."""
+
+    def __ge__(self, other: object) -> Any:
+        return self, other
+
+    def __le__(self, other: object) -> Any:
+        return other, self
+
+
+def _is_causal(mask_mod: Any) -> bool:
+    """Whether the function is ``query >= key`` and nothing else."""
+    batch, head, row, column = (_Index() for _ in range(4))
+    try:
+        found = mask_mod(batch, head, row, column)
+    except Exception:  # noqa: BLE001 - code of others, which does more with positions
+        return False
+    return isinstance(found, tuple) and len(found) == 2 and found[0] is row and found[1] is column
 
 
 def _narrow(mask: torch.Tensor) -> torch.Tensor:
