@@ -32,9 +32,7 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any,
     scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     scores = scores if score_mod is flex._identity else _everywhere(score_mod, (0,), where)(scores)
     scores = scores if mask is None else torch.where(mask, scores, -math.inf)
-    weights = scores.softmax(-1)
-    if mask is not None:
-        weights = torch.where(mask.any(-1, keepdim=True), weights, 0.0)  # a row that sees nothing is zero
+    weights = torch.where(scores.amax(-1, keepdim=True) == -math.inf, 0.0, scores.softmax(-1))  # a row that sees nothing is zero
     out = weights.to(query.dtype) @ value.to(query.dtype)
     return (out, scores.logsumexp(-1) / _LN2, scores.amax(-1) / _LN2) if options["wanted"] else (out, None, None)
 
