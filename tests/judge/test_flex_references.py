@@ -11,6 +11,7 @@ from kernelllm.judge import Judge
 from kernelllm.judge.timing import roofline
 from kernelllm.problems import seeds
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.unfused_flex import unfused_flex
 
 SOURCE = """
 import torch
@@ -89,3 +90,20 @@ def test_only_problems_that_run_for_us_leave_torchs_kernel() -> None:
     with torch.no_grad(), pytest.warns(UserWarning, match="without torch.compile"):
         theirs = model(*inputs)
     torch.testing.assert_close(ours, theirs)
+
+
+def test_a_thread_that_was_given_up_leaves_nothing_replaced() -> None:
+    Instance(PROBLEM)
+    from torch.nn.attention import flex_attention as module
+
+    real, compiled = module.flex_attention_hop, torch.compile(torch.sin, backend=lambda *_: pytest.fail("compiled"))
+    around, inside = unfused_flex(), unfused_flex(lambda *_: None)
+    around.__enter__()
+    inside.__enter__()
+    around.__exit__(None, None, None)
+    assert module.flex_attention_hop is not real
+    assert compiled(torch.zeros(1)) == 0
+    inside.__exit__(None, None, None)
+    assert module.flex_attention_hop is real
+    with pytest.raises(BaseException, match="compiled"):
+        compiled(torch.zeros(1))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,23 +21,40 @@ Operator = Callable[..., tuple[Any, Any, Any]]
 """Takes the arguments of torch's operator; returns the output, the scores' logsumexp and their largest, both over log(2)."""
 
 
+_lock = threading.Lock()
+_real: dict[str, Any] = {}
+_open: list[dict[str, Any]] = []
+"""What is in the place of torch's names in each context that is open, the innermost last."""
+_stances: list[Any] = []
+"""What keeps torch's compiler from its work, until the last context closes."""
+
+
 @contextlib.contextmanager
 def unfused_flex(attention: Operator | None = None) -> Iterator[None]:
     """While open, ``flex_attention`` is ``attention``, torch's own definition where there is none; a block mask is its function alone.
 
-    Does nothing where nobody has imported it. For callers that hold the TORCH lock, as all do that run problem code.
+    Does nothing where nobody has imported it. For callers that hold the TORCH lock, as all do that run problem code. A thread that was
+    given up may leave later than those around it: torch's names are back once all have left.
     """
     module = sys.modules.get(_MODULE)
     if module is None:
         yield
         return
-    with ExitStack() as stack:
-        for name, value in _replacements(module, attention or _definition).items():
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, value)
-        if "torch._dynamo" in sys.modules:  # the problem may have torch.compile(flex_attention)
-            _leave_uncompiled(stack)
-        yield
+    mine = _replacements(module, attention or _definition)
+    with _lock:
+        if not _open:
+            _real.update({name: getattr(module, name) for name in mine})
+        _open.append(mine)
+        vars(module).update(mine)
+    try:
+        with _left_uncompiled() if "torch._dynamo" in sys.modules else contextlib.nullcontext():
+            yield
+    finally:
+        with _lock:
+            _open[:] = [one for one in _open if one is not mine]
+            vars(module).update(_open[-1] if _open else _real)
+            while not _open and _stances:
+                _stances.pop().__exit__(None, None, None)
 
 
 def _replacements(module: Any, attention: Operator) -> dict[str, Any]:
@@ -75,14 +92,20 @@ def _no_mask(mask_mod: Any, batch: Any, heads: Any, rows: Any, columns: Any, dev
     return torch.zeros(batch or 1, heads or 1, 1, dtype=torch.int32, device=device)
 
 
-def _leave_uncompiled(stack: ExitStack) -> None:
-    """What ``torch.compile`` gave runs as it is, until ``stack`` closes; also while it is traced."""
+@contextlib.contextmanager
+def _left_uncompiled() -> Iterator[None]:
+    """What ``torch.compile`` gave (the problem may compile the function itself) runs as it is, also while it is traced."""
     import torch
     from torch._C._dynamo.eval_frame import get_eval_frame_callback
 
-    if get_eval_frame_callback() in (None, False):  # else the compiler itself has called us: it takes no other stance then
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))
+    if get_eval_frame_callback() not in (None, False):  # the compiler itself has called us: it takes no other stance
+        yield
+        return
+    with _lock:
+        if not _stances:
+            _stances.append(torch.compiler.set_stance("force_eager"))
+    with torch._dynamo.config.patch(error_on_nested_fx_trace=False):
+        yield
 
 
 __all__ = ["Operator", "unfused_flex"]
