@@ -101,3 +101,15 @@ def test_products_of_converted_halves_are_exact_in_tf32():
     half = BIASED.replace("torch.randn(batch, length, 8 * width)", "torch.randn(batch, length, 8 * width).bfloat16()")
     products = [n for n in captured(half).graph.graph.nodes if str(n.target) == "kernelllm.batched_matmul.default"]
     assert [n.kwargs["allow_tf32"] for n in products] == [True]
+
+
+def test_a_live_module_with_a_causal_mask_is_a_problem_of_plain_operators():
+    from kernelllm.app.live.module_capture import captured as traced
+    from kernelllm.app.live.module_capture import problem_of
+    from kernelllm.problems.instance import Instance
+
+    instance = Instance(problem(CAUSAL))
+    model, inputs = instance.model(0), instance.inputs(0)
+    of = problem_of(model, traced(model, (tuple(inputs), {})), "live")
+    assert "scaled_dot_product_attention" in of.source
+    assert "flex_attention" not in of.source
