@@ -133,6 +133,24 @@ CAPTURE = (
     *_each(
         "compiler/capture/decompositions/padded_encoders.py", "values decide", "torch", "_nested_tensor_from_mask_left_aligned",
     ),
+    *_each(
+        "problems/unfused_flex.py", "flex attention is what it computes, without torch's compiler", "torch.nn.attention.flex_attention",
+        "create_mask(mod_fn, B, H, Q_LEN, KV_LEN, device);_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG;setup_compilation_env;flex_attention_hop;"
+        "_validate_device(query, key, value);"
+        "_apply_kernel_options(query, key, value, return_lse, kernel_options, return_aux);"
+        "_convert_mask_to_block_mask(mask, Q_BLOCK_SIZE, KV_BLOCK_SIZE, separate_full_blocks);"
+        "_create_sparse_block_from_block_mask(block_mask, mask_mod, seq_lengths, Q_BLOCK_SIZE, KV_BLOCK_SIZE)",
+    ),
+    *_each("problems/unfused_flex.py", "flex attention is what it computes, without torch's compiler",
+           "torch._higher_order_ops.flex_attention",
+           "math_attention(query, key, value, score_mod, block_mask, scale, kernel_options, score_mod_other_buffers, "
+           "mask_mod_other_buffers)",
+           "called"),
+    *_each("compiler/capture/decompositions/flex_scores.py", "the caller's functions, at all positions",
+           "torch.nn.attention.flex_attention", "_vmap_for_bhqkv(fn, prefix, suffix, out_dims, group_dim);_identity;noop_mask", "called"),
+    *_each("compiler/capture/decompositions/flex_scores.py", "positions are indices", "torch._dynamo._trace_wrapped_higher_order_op",
+           "TransformGetItemToIndex", "called"),
+    *_each("problems/unfused_flex.py", "what torch.compile gave runs as it is", "torch._dynamo.config", "error_on_nested_fx_trace"),
     *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
     *_each("compiler/capture/intercept.py", "a decision on values is traced both ways", "torch", "allclose"),
     *_each("compiler/capture/intercept.py", "a number that is read off a tensor stays one", "torch", "Tensor.item"),

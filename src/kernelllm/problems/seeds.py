@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from kernelllm.core.background import TORCH
+from kernelllm.problems.unfused_flex import unfused_flex
 
 _depth = 0
 _here = threading.local()
@@ -34,15 +35,17 @@ def own_generators() -> Iterator[None]:
 
     They belong to the whole process: judges in other threads wait here, and a trainer that judges keeps its own random numbers.
     Torch's default dtype, its tracing and ``sys.path`` are shared in the same way, so problem code runs inside this. May be nested.
+    ``flex_attention`` is what it computes, inside.
     """
     global _depth
     if getattr(_here, "lent", False):
-        yield
+        with unfused_flex():
+            yield
         return
     with TORCH:
         _depth += 1
         try:
-            with _kept() if _depth == 1 else contextlib.nullcontext():
+            with _kept() if _depth == 1 else contextlib.nullcontext(), unfused_flex():
                 yield
         finally:
             _depth -= 1

@@ -18,6 +18,7 @@ from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatt
 from kernelllm.app.live.kept_tensors import KeptTensors, kept_state
 from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
+from kernelllm.compiler.capture.decompositions import flex_scores
 from kernelllm.compiler.capture.half_precision import same_in_half
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.core.background import TORCH
@@ -26,6 +27,7 @@ from kernelllm.core.quiet import quiet_thread
 from kernelllm.core.types import Problem
 from kernelllm.problems.graphs.graph_problem import graph_problem
 from kernelllm.problems.graphs.graph_text import LISTED, plain_text
+from kernelllm.problems.unfused_flex import unfused_flex
 
 _ALL = 2**63 - 1
 _MANY = 2000
@@ -191,11 +193,13 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
 
 @contextmanager
 def _layer_by_layer() -> Iterator[None]:
-    """Switches off torch's fused path for attention in eval() mode, which asks no layer inside for its mode."""
+    """Switches off torch's fused path for attention in eval() mode, which asks no layer inside for its mode. Flex attention is what it
+    computes."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with unfused_flex(flex_scores.attention):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
 

@@ -95,6 +95,17 @@ def closed(node: Node, group: set[Node]) -> bool:
     return all(u in group for n in group - {node} for u in n.users)
 
 
+def of_halves(*operands: Node) -> bool:
+    """Whether they are in half precision but for a conversion: TF32 holds such numbers as they are, so that their product is exact."""
+    return all(_converted(n) for n in operands)
+
+
+def _converted(node: Any) -> bool:
+    while node.target in (*VIEWS, aten.expand.default, aten.permute.default, aten.clone.default):
+        node = node.args[0]
+    return node.target is CONVERT and node.meta["val"].dtype == torch.float32 and node.args[0].meta["val"].dtype in HALF
+
+
 def drop_copies(graph: GraphModule) -> None:
     """Copies of what the graph computes, such as dropout's in evaluation mode, which would keep products from what follows them."""
 

@@ -23,6 +23,7 @@ from kernelllm.compiler.capture import symbols
 from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
 from kernelllm.compiler.capture.decompositions import (
     composite_functions,
+    flex_scores,
     interpolation,
     linear_algebra,
     norms_of_lists,
@@ -39,6 +40,7 @@ from kernelllm.compiler.capture.decompositions.expert_rules import rules as expe
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options
+from kernelllm.problems.unfused_flex import unfused_flex
 
 
 def decompositions(options: Options | None = None) -> dict[Any, Callable[..., Any]]:
@@ -106,6 +108,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:
             patch(stack, owner, name, _either(rule, context, getattr(owner, name)))
+        stack.enter_context(unfused_flex(flex_scores.attention))
         yield
 
 
@@ -389,4 +392,5 @@ def real_factories() -> Iterator[None]:
         if torch.backends.opt_einsum.is_available():
             library: Any = torch.backends.opt_einsum.get_opt_einsum()
             patch(stack, library, "contract_path", _contract_path(library.contract_path))
+        stack.enter_context(unfused_flex(flex_scores.attention))
         yield

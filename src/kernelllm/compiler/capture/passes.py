@@ -17,7 +17,7 @@ from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture import convolution_windows, left_to_torch
 from kernelllm.compiler.capture.convolution_gradients import replace_gradients
 from kernelllm.compiler.capture.decompositions import plain_rules
-from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies
+from kernelllm.compiler.capture.graph_editor import HALF, Editor, drop_copies, of_halves
 from kernelllm.compiler.capture.rewrites import (
     batched_steps,
     faster_convolutions,
@@ -236,7 +236,7 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
 def _bmm(w: Editor, a: Node, b: Node) -> Node | None:
     if _is_thin(w, a, b):
         return as_sum(w, a, b)
-    return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
+    return w.template(_batched(a), a, b, allow_tf32=w.options.matmul_tf32 or of_halves(a, b)) if _has_product(a) else None
 
 
 def _is_thin(w: Editor, a: Node, b: Node) -> bool:

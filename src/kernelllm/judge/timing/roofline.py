@@ -36,6 +36,7 @@ from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.unfused_flex import unfused_flex
 from kernelllm.problems.without_dynamo import OperatorMode, without_dynamo
 
 _LOG = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def count(instance: Instance, *, on_meta: bool = False) -> Counted:
         tensors += list(model.parameters()) + list(model.buffers())
         sources = {t.untyped_storage()._cdata: t.numel() * t.element_size() for t in tensors}
         counter = _TrafficCounter(sources)
-        with counter:
+        with counter, unfused_flex():
             output = model(*inputs)
         outputs = [t for t in tree_flatten(output)[0] if isinstance(t, torch.Tensor)]
         fresh = {t.untyped_storage()._cdata: _distinct_bytes(t) for t in outputs if t.untyped_storage()._cdata not in sources}

@@ -28,7 +28,7 @@ class KeptParts:
     forward: ast.FunctionDef
     """The reference's forward, for its signature."""
     foreign: list[str] = field(default_factory=list)
-    """Modules other than torch and the standard library that the constructor needs."""
+    """Modules other than torch and the standard library that the constructor needs, and torch's flex attention, which writes kernels."""
     fixed: dict[str, Any] = field(default_factory=dict)
     """Constants of the problem that the constructor has fixed."""
 
@@ -67,7 +67,7 @@ def kept_parts(source: str) -> KeptParts:
             imports.append(_needed_import(statement, wanted))
         else:
             definitions.append(_trimmed(statement, kept_methods))
-    foreign = [m for s in imports for m in _modules(s) if m.split(".")[0] not in _STANDARD]
+    foreign = [m for s in imports for m in _modules(s) if m.split(".")[0] not in _STANDARD or "flex_attention" in ast.unparse(s)]
     new = _trimmed(model, kept_methods)
     assert isinstance(new, ast.ClassDef)
     new.body = [s for s in new.body if not _is_docstring(s)]  # of a class by another name: it does not hold parameters alone
