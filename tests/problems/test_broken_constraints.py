@@ -14,6 +14,7 @@ from kernelllm.problems.broken_constraints import (
     HUGE,
     LARGE,
     LENGTHS,
+    LOWEST,
     MASKED,
     NARROW,
     NONE,
@@ -41,6 +42,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     MASKED: lambda: torch.randn(8, 24),
     ALL: lambda: torch.rand(8, 32) < 0.5,
     HUGE: lambda: torch.randn(8, 24),
+    LOWEST: lambda: torch.randn(8, 24),
     NARROW: lambda: torch.randint(0, 9, (8, 32)),
     NONE: lambda: (torch.rand(8, 32) < 0.5).float(),
 }
