@@ -51,7 +51,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.mark.parametrize("kind", WHERE)
 def test_what_has_a_constraint_is_drawn_without_it(kind: str) -> None:
     first, second, free = DRAWS[kind](), DRAWS[kind](), torch.randn(8, 32)
-    free = free.triu() if kind in (MASKED, HUGE) else free
+    free = free.triu() if kind in (MASKED, HUGE, LOWEST) else free
     made = without([first, free], [second, free + 1], kind, 3, SOURCE)
     assert made is not None
     assert torch.equal(made[0], first) is (kind == NARROW)

@@ -171,11 +171,11 @@ def _lowest(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
     """A quarter to a half of the lowest float, which is no infinity times log2(e); whole numbers from the lowest on."""
     import torch
 
-    if x.dim() and in_order(x):
+    if (x.is_floating_point() and x.element_size() < 2) or (x.dim() and in_order(x)):  # torch computes nothing with 8 bits
         return None
     if _whole(x):
         return x - x.amin() + torch.iinfo(x.dtype).min if x.dtype.is_signed else None
-    if not x.is_floating_point() or x.element_size() < 2 or holds_labels(x) or not free(x) or not bool((x < 0).any()):
+    if not x.is_floating_point() or holds_labels(x) or not free(x) or not bool((x < 0).any()):
         return None
     share = (1 + torch.rand(x.shape, generator=draw, dtype=torch.float64)) / 4
     made: torch.Tensor = (torch.finfo(x.dtype).min * share).to(x.device, x.dtype)
