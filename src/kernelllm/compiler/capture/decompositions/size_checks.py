@@ -133,7 +133,8 @@ def _range(node: Any) -> tuple[Any, Any] | None:
     if packet not in _RANGES or node.kwargs:
         return None
     parts = [_range(argument) if argument is not None else None for argument in node.args]
-    return None if parts[0] is None or (None in parts and packet is not aten.clamp) else _RANGES[packet](*parts)
+    unknown = any(part is None and argument is not None for part, argument in zip(parts, node.args, strict=True))
+    return None if unknown else _RANGES[packet](*parts)
 
 
 def _is_whole(node: Node) -> bool:
