@@ -9,11 +9,10 @@ import operator
 from typing import Any
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import Graph, Node
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.decompositions.read_offsets import node_of
 
 aten = torch.ops.aten
 _SAME = (
@@ -31,10 +30,8 @@ _ANSWERS: dict[Any, tuple[int, bool]] = {
 
 def membership_test(tensor: torch.Tensor) -> tuple[bool, str] | None:
     """What the tensor's truth is where something was found, and what was looked for; None where it is no such question."""
-    mode = get_proxy_mode()
-    held = torch._from_functional_tensor(tensor.elem) if isinstance(tensor, FunctionalTensor) else tensor
-    slot: Any = get_proxy_slot(held, mode.tracer, None) if mode is not None else None
-    return None if slot is None else _answer(slot.proxy.node)
+    node = node_of(tensor)
+    return None if node is None else _answer(node)
 
 
 def positions_are_used(graph: Graph, wanted: set[str]) -> bool:
