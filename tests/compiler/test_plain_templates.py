@@ -55,10 +55,14 @@ for dims, sizes in ((1, (9,)), (2, (7, 6)), (3, (4, 5, 3))):
     pool = getattr(torch.nn, f"MaxPool{dims}d")
     same(step_layers.max_pool_layer(x, pool(2, step)), pool(2, step)(x))
     assert torch.equal(step_layers.max_pool_layer(x, pool(2, step, return_indices=True))[1], pool(2, step, return_indices=True)(x)[1])
-for dims, channels, groups, rounded in ((2, 3, 1, True), (3, 3, 1, False), (3, 4, 1, True), (3, 6, 2, False)):  # to TF32, as cuDNN
+rounded = ((2, 3, 2, 1, True), (2, 9, 1, 1, True), (2, 8, 1, 1, False), (3, 3, 1, 1, False), (3, 9, 1, 1, True), (3, 16, 1, 2, False))
+for dims, channels, step, groups, rounds in rounded:  # to TF32, as cuDNN
     x, w = torch.randn(2, channels, *[4] * dims), torch.randn(8, channels // groups, *[2] * dims)
-    loose, exact = (windows.conv(x, w, None, [1] * dims, [0] * dims, [1] * dims, groups, allow) for allow in (True, False))
-    assert torch.equal(loose, exact) != rounded
+    loose, exact = (windows.conv(x, w, None, [step] * dims, [0] * dims, [1] * dims, groups, allow) for allow in (True, False))
+    assert torch.equal(loose, exact) != rounds
+x, w = torch.full((1, 9, 1), 1 + 2**-11), torch.zeros(2, 9, 1)  # a tie goes to the even one: 1, and below 1 + 2**-9
+w[:, 0] = 1 + 3 * 2**-11
+assert windows.conv(x, w, None, [1], [0], [1], 1, True)[0, :, 0].tolist() == [1 + 2**-9] * 2
 for groups in (1, 2):
     x, t = torch.randn(1, 4, 3, 3), torch.randn(4, 6 // groups, 2, 2)
     loose, exact = (windows.conv_transpose(x, t, None, [1, 1], [0, 0], [0, 0], [1, 1], groups, allow) for allow in (True, False))

@@ -33,9 +33,11 @@ def conv_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, C, O, D, H, W, out_d, out_h, ou
         inside = (at_d >= 0) & (at_d < D) & (at_h >= 0) & (at_h < H) & (at_w >= 0) & (at_w < W) & (m < pixels)[:, None] & (c < C)[None, :]
         x = tl.load(x_ptr + image * C * D * H * W + ((c[None, :] * D + at_d) * H + at_h) * W + at_w, mask=inside, other=0.0)
         weight = tl.load(w_ptr + (group * O + n)[None, :] * (C * taps) + k[:, None], mask=(n < O)[None, :] & (c < C)[:, None], other=0.0)
-        if PRECISION == "tf32" and x.dtype == tl.float32:  # to nearest: the tensor cores would cut the low bits off
-            x = tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True), x)
-            bits = (weight.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+        if PRECISION == "tf32" and x.dtype == tl.float32:  # to nearest, ties to even: the tensor cores would cut the low bits off
+            bits = x.to(tl.int32, bitcast=True)
+            x = tl.where(x == x, ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).to(tl.float32, bitcast=True), x)
+            bits = weight.to(tl.int32, bitcast=True)
+            bits = (bits + 0xFFF + (bits >> 13 & 1)) & -0x2000
             weight = tl.where(weight == weight, bits.to(tl.float32, bitcast=True), weight)
         acc = tl.dot(x, weight, acc, input_precision=PRECISION)
     if HAS_BIAS:
@@ -49,7 +51,7 @@ def conv(x, weight, bias, stride, padding, dilation, groups, allow_tf32=False):
     outs = [(sizes[i] + 2 * pad[i] - dil[i] * (taps[i] - 1) - 1) // step[i] + 1 for i in range(3)]
     out = torch.empty((x.shape[0], weight.shape[0], *outs[5 - x.dim() :]), device=x.device, dtype=x.dtype)
     per_group = weight.shape[0] // groups
-    rounds = allow_tf32 and per_group > 1 and (x.dim() < 5 or weight.shape[1] > 3)  # as cuDNN does
+    rounds = allow_tf32 and per_group > 1 and (weight.shape[1] > 8 or max(step) > 1)  # as cuDNN does
     grid = (x.shape[0] * groups, triton.cdiv(outs[0] * outs[1] * outs[2], 64), triton.cdiv(per_group, 32))
     conv_kernel[grid](
         x.contiguous(), weight.contiguous(), out if bias is None else bias, out, weight.shape[1], per_group, *sizes, *outs, *taps, *step,
@@ -83,9 +85,11 @@ def conv_transpose_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, C, O, D, H, W, out_d,
         x = tl.load(x_ptr + image * C * D * H * W + ((c[None, :] * D + at_d) * H + at_h) * W + at_w, mask=inside, other=0.0)
         at_weight = ((group * C + c)[:, None] * O + n[None, :]) * taps + (k % taps)[:, None]
         weight = tl.load(w_ptr + at_weight, mask=(n < O)[None, :] & (c < C)[:, None], other=0.0)
-        if PRECISION == "tf32" and x.dtype == tl.float32:  # to nearest: the tensor cores would cut the low bits off
-            x = tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True), x)
-            bits = (weight.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+        if PRECISION == "tf32" and x.dtype == tl.float32:  # to nearest, ties to even: the tensor cores would cut the low bits off
+            bits = x.to(tl.int32, bitcast=True)
+            x = tl.where(x == x, ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).to(tl.float32, bitcast=True), x)
+            bits = weight.to(tl.int32, bitcast=True)
+            bits = (bits + 0xFFF + (bits >> 13 & 1)) & -0x2000
             weight = tl.where(weight == weight, bits.to(tl.float32, bitcast=True), weight)
         acc = tl.dot(x, weight, acc, input_precision=PRECISION)
     if HAS_BIAS:
