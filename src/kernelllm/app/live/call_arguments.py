@@ -154,7 +154,7 @@ def flatten(value: Any, tensors: list[torch.Tensor], what: str) -> Flattened:
             cache = type(leaf).__name__.endswith("Cache")
             raise UsageError(
                 f"{what} is or holds {kind}, which is neither a tensor nor a number, a string or None.",
-                fix="Switch the cache off: module.config.use_cache = False." if cache
+                fix="Give use_cache=False with the inputs, or set module.config.use_cache = False." if cache
                 else "Wrap the module in one whose forward takes and returns tensors, in lists, dictionaries or dataclasses.",
             )
     return Flattened(spec, tuple(items))
