@@ -85,6 +85,7 @@ def test_correct_at_any_size(judge: Judge, name: str) -> None:
     verdict = judge.judge(wanted, Candidate(source=compiled(wanted, Options())))
     assert verdict.correct, verdict.message
     assert not [f for f in verdict.findings if f.check in ("fixed_sizes", "silently_different")]
+    assert not [f for f in verdict.findings if "lies otherwise in memory" in f.message]
 
 
 def test_settings_that_the_constructor_is_fixed_for_are_checked(judge: Judge) -> None:

@@ -32,6 +32,8 @@ class FileKernels:
     ) -> None:
         """``arguments``: the graph's arguments. A kernel that writes into one must not be tuned by trial runs."""
         self.wrapper, self.program, self.host, self.dtypes = wrapper, program, host, dtypes
+        self.dense: set[str] = set()
+        """Parameters and buffers that kernels read as if they were contiguous, which those of a caller need not be."""
         self.configs: dict[str, LaunchConfig] = {}
         self.texts: dict[str, kernel_text.KernelText] = {}
         cleaned: dict[str, Cleaned] = {}
@@ -88,8 +90,13 @@ class FileKernels:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
             offset = self.host.sizes.expression(node.args[3]) if len(node.args) > 3 else 0
             if offset == 0:
-                return self.host.text(node.args[0])
+                return self.pointer(node.args[0])
         return self.host.text(node)
+
+    def passed(self, node: ast.expr) -> str:
+        """The same as an argument: one of ``dense`` as the kernel reads it."""
+        text = self.pointer(node)
+        return f"{text}.contiguous()" if text in {self.host.paths[v] for v in self.dense} else text
 
     def size(self, launch: Launch, param: str) -> Any:
         """What a launch passes for a size argument, over the file's size names."""

@@ -15,7 +15,7 @@ from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.file_kernels import FileKernels
 from kernelllm.compiler.emit.helpers import definitions_for
-from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, read
+from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor, is_contiguous, read
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.launch_code import LaunchWriter
@@ -60,6 +60,9 @@ class GraphCode:
         arguments = {s.variable for s in self.captured.graph_inputs}
         self.kernels = FileKernels(self.wrapper, self.program, self.host, arguments, self.options, self.dtypes)
         state = {g.variable for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer") and not g.mutated}
+        tensors = {v: self.program.tensors[v] for v in state & self.program.tensors.keys()}
+        tables = {v for v, t in tensors.items() if sum(n != 1 for n in t.shape) > 1 and is_contiguous(t)}
+        self.kernels.dense = {v for v in tables if not self.host.paths[v].isidentifier()}
         self.prepared = Prepared(self.program, state if self.options.library else ())
         for buffer, source in self.prepared.copies().items():
             self.host.paths[buffer] = fresh_name("_".join(re.findall(r"[A-Za-z_]\w*", self.host.paths[source])[-2:]), local)

@@ -40,7 +40,7 @@ class LaunchWriter:
     def lines(self, launch: Launch) -> list[str]:
         """The statements that launch one kernel: sizes that need a name, then the call."""
         if isinstance(launch, WrittenLaunch):
-            return [launch.line([self.kernels.pointer(value) for value in launch.arguments.values()])]
+            return [launch.line([self.kernels.passed(value) for value in launch.arguments.values()])]
         cleaned, chosen, done = self.kernels.cleaned[launch.kernel], self.kernels.configs[launch.kernel], self.kernels.texts[launch.kernel]
         lines: list[str] = []
         passed: list[str] = []
@@ -56,7 +56,7 @@ class LaunchWriter:
                 text = self.locals_of[text]
             texts[param] = text
         for param in done.order:
-            passed.append(self.kernels.pointer(launch.arguments[param]) if param in cleaned.pointers else texts[param])
+            passed.append(self.kernels.passed(launch.arguments[param]) if param in cleaned.pointers else texts[param])
         blocks = self._blocks(cleaned, chosen, done, texts, launch)
         grid = _grid(self.kernels.wrapper.kernels[launch.kernel], cleaned, chosen, done, texts)
         if len(done.name) + len(grid) > 90:
