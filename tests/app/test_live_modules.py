@@ -354,6 +354,12 @@ class Norm(nn.Module):
         return wide.to(input.dtype) if self.back else wide.sin()
 
 
+def test_a_graph_of_tied_weights_is_for_half_precision_too() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    module[2].weight = module[0].weight
+    assert not captured(module, input_sets(module, torch.randn(3, 4))[0]).float32_alone
+
+
 def test_a_graph_is_for_float32_where_the_module_converts_back_to_the_type_of_its_input() -> None:
     x = torch.randn(6, 16)
     for back in (True, False):

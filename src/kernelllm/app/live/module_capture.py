@@ -161,7 +161,7 @@ def _is_float32_alone(program: torch.export.ExportedProgram, flat: _Flat, tensor
     places = [own_or_held[s.target] if s.target else next(given) for s in program.graph_signature.input_specs]
     with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors():
         warnings.simplefilter("ignore")
-        called = lambda state, inputs: torch.func.functional_call(flat, state, tuple(inputs))
+        called = lambda state, inputs: torch.func.functional_call(flat, state, tuple(inputs), tie_weights=False)
         graph = _tidied(copy.deepcopy(program.graph_module))  # without the assertion that all is float32
         graph.recompile()
         return not same_in_half(called, graph, [own, tensors], places)

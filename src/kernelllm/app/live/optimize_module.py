@@ -15,6 +15,7 @@ from kernelllm.app import pipeline
 from kernelllm.app.judge_options import default_extern
 from kernelllm.app.live.call_arguments import BoundCalls, Call, flatten, input_sets
 from kernelllm.app.live.dispatch import HOOKS, KernelModule
+from kernelllm.app.live.freed_sizes import freed
 from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.program import LiveProgram, reason, runs_on
 from kernelllm.app.result import LiveResult, Result
@@ -100,7 +101,9 @@ def _worked(
                 continue
             try:
                 graph = captured(original, call)
-                result = work(problem_of(original, graph, type(original).__name__ + (f"_{number}" if number > 1 else "")), number == 1)
+                name = type(original).__name__ + (f"_{number}" if number > 1 else "")
+                graph, problem = freed(original, graph, problem_of(original, graph, name))
+                result = work(problem, number == 1)
             except KernelLLMError as error:
                 if number == 1:
                     raise

@@ -142,6 +142,8 @@ class Signature:
     """Places of the inputs that the forward writes into."""
     writes_state: bool = False
     """Whether it writes into buffers."""
+    compared: tuple[tuple[str, int], ...] = ()
+    """Symbol to the one size for which the graph was captured: what the kernels give for each other size is compared once."""
 
     def refusal(self, nest: Flattened, tensors: Sequence[torch.Tensor]) -> str:
         """Why such arguments do not fit, sizes aside; empty where they do."""
@@ -162,7 +164,8 @@ class Signature:
         """Why the graph was not captured for such a call of the module; empty where it was."""
         tensors: list[torch.Tensor] = []
         nest = flatten(BoundCalls(module.forward).named(*call), tensors, "An argument of the module")
-        return self.refusal(nest, tensors) or self.sizes(tensors).removeprefix(PROVEN)
+        why = self.refusal(nest, tensors) or self.sizes(tensors)
+        return "" if why == PROVEN or (self.compared and why == UNPROVEN) else why
 
     def sizes(self, tensors: Sequence[torch.Tensor]) -> str:
         """:data:`PROVEN`, :data:`UNPROVEN`, or what does not fit."""
@@ -187,7 +190,7 @@ class Signature:
         for guard in self.guards:
             if not _holds(guard, tried):
                 return f"the sizes do not meet {guard}"
-        return UNPROVEN if small else PROVEN
+        return UNPROVEN if small or any(values.get(symbol) != size for symbol, size in self.compared) else PROVEN
 
 
 def _holds(text: str, values: dict[str, int]) -> bool:
