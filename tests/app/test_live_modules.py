@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -373,6 +374,34 @@ def test_a_graph_is_for_float32_where_the_module_converts_back_to_the_type_of_it
                 model.half()(x.half())
         else:
             assert model.half()(x.half()).dtype is module.half()(x.half()).dtype
+
+
+def test_guards_that_torch_cannot_solve_leave_the_batch_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SymPy gives up on some that images have (Segformer's)."""
+    export = torch.export.export
+
+    def unsolved(*args: Any, dynamic_shapes: Any, **options: Any) -> Any:
+        if sum(dim is torch.export.Dim.AUTO for dim in dynamic_shapes[0][0].values()) > 1:
+            raise NotImplementedError("The inequality cannot be solved")
+        return export(*args, dynamic_shapes=dynamic_shapes, **options)
+
+    monkeypatch.setattr(torch.export, "export", unsolved)
+    module = nn.Linear(4, 4)
+    signature = captured(module, input_sets(module, torch.randn(3, 5, 4))[0]).signature
+    assert not signature.unfit(module, input_sets(module, torch.randn(6, 5, 4))[0])
+    assert signature.unfit(module, input_sets(module, torch.randn(3, 6, 4))[0])
+
+
+def test_guards_with_functions_of_sizes_are_looked_at() -> None:
+    def half(x: torch.Tensor) -> torch.Tensor:
+        return x[: round(x.shape[0] * 0.5)] + 1.0
+
+    class Half(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return half(x) * math.ceil(float(x.shape[1] // 8) - 0.5) if math.ceil(float(x.shape[1] // 8) - 0.5) >= 2 else x
+
+    signature = captured(Half(), input_sets(Half(), torch.randn(12, 40))[0]).signature
+    assert not signature.unfit(Half(), input_sets(Half(), torch.randn(20, 40))[0])
 
 
 class Memory(nn.Module):

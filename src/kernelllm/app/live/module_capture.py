@@ -168,11 +168,12 @@ def _is_float32_alone(program: torch.export.ExportedProgram, flat: _Flat, tensor
 
 
 def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.ExportedProgram:
-    automatic = tuple(dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO) for t in tensors)
+    """With all sizes as they may be; where torch cannot solve what they have to be to each other, with the first ones; with none."""
     given = tuple(t.detach() for t in tensors)
     failures: list[Exception] = []
-    shapes: Any
-    for shapes in ((automatic,), None):
+    dim = torch.export.Dim
+    for most in (max((t.dim() for t in tensors), default=0), 1, 0):
+        shapes: Any = (tuple({d: dim.AUTO if d < most else dim.STATIC for d in range(t.dim())} for t in tensors),)
         try:
             with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors(), torch.no_grad():
                 warnings.simplefilter("ignore")

@@ -194,8 +194,9 @@ class Signature:
 
 
 def _holds(text: str, values: dict[str, int]) -> bool:
+    functions = {f.__name__: f for f in (min, max, int, float, round, abs)}
     try:
-        return bool(eval(text, {"__builtins__": {}, "math": math, "min": min, "max": max, "int": int, "float": float}, values))
+        return bool(eval(text, {"__builtins__": {}, "math": math, "torch": torch, **functions}, values))
     except (NameError, ArithmeticError, TypeError):
         return False
 
