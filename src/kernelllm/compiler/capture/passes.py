@@ -30,6 +30,7 @@ from kernelllm.compiler.capture.rewrites import (
     packed_weights,
     quantized_weights,
     repeated_products,
+    short_sorts,
     staged_reductions,
     unstacked_reductions,
     written_slices,
@@ -281,7 +282,8 @@ def _adaptive(name: str) -> Callable[..., Node | None]:
 
 
 def _sort(w: Editor, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
-    return _ranked(w, x, dim, "sort", dim, descending)
+    placed = short_sorts.of_positions(w, x, dim, descending) if _row(x, dim) <= _LONGEST_SORT else None
+    return placed or _ranked(w, x, dim, "sort", dim, descending)
 
 
 def _topk(w: Editor, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
