@@ -213,11 +213,19 @@ def _dropout_in_place(context: Any, x: Any, p: float = 0.5, train: bool = True) 
 
 def _ctc_loss(context: _Context, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
               reduction: str = "mean", zero_infinity: bool = False) -> Any:
-    """One operator of torch, which reads the lengths."""
+    """One operator of torch, which reads the lengths; where gradients are asked for, one that keeps what its gradient needs."""
     tensors = log_probs.dim() == 3 and isinstance(input_lengths, torch.Tensor) and isinstance(target_lengths, torch.Tensor)
-    if not tensors or context.options.backward or context.options.extern == "forbid":
+    if not tensors or context.options.extern == "forbid":
         return NotImplemented
-    return context.namespace.torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
+    given = log_probs, targets, input_lengths, target_lengths, blank
+    if not (torch.is_grad_enabled() and log_probs.requires_grad):
+        return context.namespace.torch_ctc_loss(*given, reduction, zero_infinity)
+    loss, _ = context.namespace.torch_ctc_alphas(*given, zero_infinity)
+    if zero_infinity:
+        loss = torch.where(loss == float("inf"), 0.0, loss)
+    if reduction == "mean":
+        return (loss / target_lengths.to(loss.dtype).clamp(min=1)).mean()
+    return loss.sum() if reduction == "sum" else loss
 
 
 def _group_norm(_: Any, x: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *__: Any) -> Any:
