@@ -35,6 +35,7 @@ from kernelllm.compiler.capture.decompositions import (
     selection_rules,
     size_checks,
     special_functions,
+    window_sums,
 )
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
 from kernelllm.compiler.capture.decompositions.constant_vectors import evenly_spaced
@@ -61,7 +62,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     # Inductor's own rule keeps the grid's side by itself where the graph is on a CPU: a GPU reads it again for each channel, in one kernel
     table |= torch._decomp.get_decompositions([aten.grid_sampler_2d])
-    own = {**composite_functions.OPERATORS, **special_functions.rules(),
+    own = {**composite_functions.OPERATORS, **window_sums.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
     own |= norms_of_lists.rules(options or Options()) | expert_rules(options or Options())
