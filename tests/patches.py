@@ -258,6 +258,8 @@ INDUCTOR = (
         "GraphLowering.run_node(self, n);GraphLowering.get_attr(self, target, args, kwargs);"
         "GraphLowering.has_feature(self, device, feature);GraphLowering.output(self, target, args, kwargs)", "overridden",
     ),
+    *_each("compiler/inductor/scatters.py", "asks for atomic operations where nothing is added up", "torch._inductor.lowering",
+           "use_scatter_fallback(op_overload, reduction_type, self_dtype, src_dtype, src_device_type, src_is_tensor)"),
     *_each("compiler/inductor/lower.py", "lowering without printing or compiling", "torch._inductor.graph",
            "GraphLowering.freeze_runtime_asserts(self);GraphLowering._update_scheduler(self);"
            "GraphLowering.init_wrapper_code(self, is_subgraph, subgraph_name, parent_wrapper_code, partition_signatures)", "called"),

@@ -729,4 +729,4 @@ def test_what_reads_a_spectrum_as_pairs_is_a_kernel() -> None:
     """Its parts were complex to Inductor, which leaves arithmetic of such to torch."""
     text = compiled(problem(SPECTRUM), LIBRARY)
     assert "libdevice.hypot" in text
-    assert "torch.hypot(" not in text
+    assert "aten.hypot(" not in text

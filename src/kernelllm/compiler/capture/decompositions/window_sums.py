@@ -39,7 +39,8 @@ def unfold_backward(grad: torch.Tensor, input_sizes: Sequence[Any], dim: int, si
             total = total + held(back, last, places)
     else:
         total = held(torch.arange(overlap, device=grad.device), last[:, None], places[:, None]).sum(-1)
-    return total.to(grad.dtype).movedim(-1, dim).contiguous()
+    summed: torch.Tensor = total.to(grad.dtype).movedim(-1, dim).contiguous()
+    return summed
 
 
 OPERATORS: dict[Any, Callable[..., Any]] = {aten.unfold_backward.default: unfold_backward}
