@@ -79,6 +79,8 @@ CAPTURE = (
            "embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, "
            "include_last_offset, padding_idx)"),
     *_each("compiler/capture/intercept.py", "ATen's operator pins the number of classes", "torch.nn.functional", "one_hot"),
+    *_each("compiler/capture/intercept.py", "rules for a batch of ATen's operators pin sizes, or take no symbols", "torch.nn.functional",
+           "gelu;layer_norm(input, normalized_shape, weight, bias, eps)"),
     *_each(
         "compiler/capture/intercept.py", "ATen's bilinear operator has no lowering", "torch.nn.functional",
         "bilinear(input1, input2, weight, bias)",
@@ -256,6 +258,8 @@ INDUCTOR = (
         "GraphLowering.run_node(self, n);GraphLowering.get_attr(self, target, args, kwargs);"
         "GraphLowering.has_feature(self, device, feature);GraphLowering.output(self, target, args, kwargs)", "overridden",
     ),
+    *_each("compiler/inductor/scatters.py", "asks for atomic operations where nothing is added up", "torch._inductor.lowering",
+           "use_scatter_fallback(op_overload, reduction_type, self_dtype, src_dtype, src_device_type, src_is_tensor)"),
     *_each("compiler/inductor/lower.py", "lowering without printing or compiling", "torch._inductor.graph",
            "GraphLowering.freeze_runtime_asserts(self);GraphLowering._update_scheduler(self);"
            "GraphLowering.init_wrapper_code(self, is_subgraph, subgraph_name, parent_wrapper_code, partition_signatures)", "called"),

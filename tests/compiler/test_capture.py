@@ -442,8 +442,9 @@ def test_views_have_the_sizes_that_they_were_asked_for() -> None:
     assert isinstance(view.meta["val"].shape[2], int)
 
 
-def test_a_way_that_fails_inside_of_vmap_leaves_nothing_open_for_the_next() -> None:
-    """torch.export does so where a rule for a batch asks for sizes that are symbols."""
+@pytest.mark.parametrize("opened", ['torch._C._functorch._vmap_increment_nesting(2, "error")', "torch._C._enter_dual_level()"])
+def test_a_way_that_fails_inside_of_vmap_or_jvp_leaves_nothing_open_for_the_next(opened: str) -> None:
+    """torch.export does so where a rule for a batch asks for sizes that are symbols, and where it has no memory for a tangent of zeros."""
     body = """
 class Model(nn.Module):
     def __init__(self, width):
@@ -451,11 +452,63 @@ class Model(nn.Module):
         self.fc = nn.Linear(width, width)
     def forward(self, x):
         if isinstance(x.shape[0], torch.SymInt):
-            torch._C._functorch._vmap_increment_nesting(2, "error")
+            OPENED
             raise RuntimeError("inside of vmap")
-        return self.fc(x) * 2
+        return torch.func.jvp(self.fc, (x,), (x * 2,))[1]
 rows, width = 8, 16
 def get_inputs(): return [torch.rand(rows, width)]
 def get_init_inputs(): return [width]
 """
-    assert captured(body).fixed
+    assert captured(body.replace("OPENED", opened)).fixed
+
+
+def test_tensors_and_random_numbers_of_a_constructor_pin_no_size():
+    body = """
+class Model(nn.Module):
+    def __init__(self, fields, hashes, width):
+        super().__init__()
+        draw = torch.Generator().manual_seed(1)
+        self.fields, self.table = fields, nn.Embedding(hashes, width)
+        self.register_buffer("limits", torch.tensor(fields))
+        self.register_buffer("factors", torch.randint(1, hashes, (len(fields), width), generator=draw))
+    def forward(self, x):
+        return self.table(x % self.limits[0]) * self.factors[0] + self.fields[1]
+rows, first, second, hashes, width = 12, 30, 20, 50, 8
+def get_inputs(): return [torch.randint(0, 1000, (rows,))]
+def get_init_inputs(): return [[first, second], hashes, width]
+"""
+    found = captured(body)
+    assert found.way == "make_fx"
+    assert not found.fixed
+
+
+def test_gradients_of_each_sample_are_for_any_size():
+    """torch's rules for a batch pin the sizes of a GELU, and take no symbols in a layer norm."""
+    body = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, hidden), nn.Linear(hidden, width)
+    def loss(self, params, x):
+        up, down = params
+        return (F.gelu(self.norm(x) @ up.T) @ down.T - x).pow(2).mean()
+    def forward(self, x):
+        return torch.func.vmap(torch.func.grad(self.loss), in_dims=(None, 0))((self.up.weight, self.down.weight), x)
+samples, rows, width, hidden = 6, 10, 24, 40
+def get_inputs(): return [torch.randn(samples, rows, width)]
+def get_init_inputs(): return [width, hidden]
+"""
+    found = captured(body)
+    assert found.way == "make_fx"
+    assert not found.fixed
+
+
+def test_sorted_positions_are_sorted_by_the_template():
+    body = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.gather(1, x.argsort(dim=1, stable=True)[:, 3:].sort(dim=1)[0])
+rows, columns = 12, 30
+def get_inputs(): return [torch.randn(rows, columns)]
+"""
+    assert not [target for target in targets(captured(body)) if target.startswith("aten.sort")]

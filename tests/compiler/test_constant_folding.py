@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compiled import problem
+from compiled import captured, problem
 from emitted import agrees_with_reference
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
@@ -59,3 +59,19 @@ def test_constants_may_be_infinite(quick: Judge) -> None:
     """The first states of a recursion over logarithms. Inductor's bounds of a sum of opposite infinities end in an error."""
     verdict = quick.judge(problem(INFINITE), Candidate(source=compiled(problem(INFINITE), Options())))
     assert verdict.correct, verdict.message
+
+
+TANGENTS = """
+class Model(nn.Module):
+    def wave(self, x):
+        return (x[:, None] * 10 * torch.arange(3)).cos()
+    def forward(self, x, v):
+        return torch.func.jvp(self.wave, (x,), (v,))
+rows = 6
+def get_inputs(): return [torch.randn(rows), torch.randn(rows)]
+"""
+
+
+def test_what_autograd_asks_without_memory_is_no_constant() -> None:
+    """It takes the shape of a product with zeros from tensors of the device ``meta``, whose operators are in the graph."""
+    assert captured(TANGENTS).way == "make_fx"

@@ -78,3 +78,28 @@ rows, columns = {rows}, 128
 def get_inputs(): return [torch.randn(rows, columns).half(), torch.randn(rows, columns).half()]
 """
     assert compiled(problem(body), Options(extern="allow")).count("_foreach_norm.Scalar(") == left
+
+
+TRANSCRIPTS = """
+class Model(nn.Module):
+    def __init__(self, width, symbols):
+        super().__init__()
+        self.head = nn.Linear(width, symbols)
+    def forward(self, x, labels, lengths, label_lengths):
+        with torch.enable_grad():
+            scores = F.log_softmax(F.gelu(self.head(x)), -1).transpose(0, 1)
+            losses = [F.ctc_loss(scores, labels, lengths, label_lengths, 0, *kind) for kind in (("none", True), ("mean",), ("sum",))]
+            total = losses[0].square().mean() + losses[1] + losses[2] * 0.01
+            return total.detach(), *torch.autograd.grad(total, list(self.parameters()))
+batch, frames, width, symbols, most = 3, 20, 12, 8, 4
+def get_inputs(): return [torch.randn(batch, frames, width), torch.randint(1, symbols, (batch, most)),
+                          torch.randint(12, frames + 1, (batch,)), torch.randint(1, most + 1, (batch,))]
+def get_init_inputs(): return [width, symbols]
+"""
+
+
+def test_gradients_of_a_loss_over_alignments_are_torchs(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(IMPORTS + TRANSCRIPTS, encoding="utf-8")
+    text = compiled(problem(TRANSCRIPTS), ALLOW)
+    (tmp_path / "candidate.py").write_text(text, encoding="utf-8")
+    agrees_with_reference(tmp_path, [("net", str(tmp_path / "candidate.py"), [{}, {"batch": 2, "frames": 17, "symbols": 11, "width": 10}])])

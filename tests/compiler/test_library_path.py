@@ -714,3 +714,19 @@ def test_counters_are_raised_by_one_launch(hybrid: Judge) -> None:
     assert path.count("num_batches_tracked") == 4
     verdict = hybrid.judge(problem(COUNTERS), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+SPECTRUM = """
+class Model(nn.Module):
+    def forward(self, x):
+        spectrum = torch.fft.rfft(x, dim=1)
+        return torch.fft.irfft(spectrum / (spectrum.abs() + 1.0), dim=1)
+def get_inputs(): return [torch.randn(6, 4096)]
+"""
+
+
+def test_what_reads_a_spectrum_as_pairs_is_a_kernel() -> None:
+    """Its parts were complex to Inductor, which leaves arithmetic of such to torch."""
+    text = compiled(problem(SPECTRUM), LIBRARY)
+    assert "libdevice.hypot" in text
+    assert "aten.hypot(" not in text

@@ -123,3 +123,23 @@ def test_numbers_put_into_a_constant_are_those_of_torch(fill: str, judge: Judge)
     one = problem(ONE_EACH.replace("FILL", fill))
     verdict = judge.judge(one, Candidate(source=compiled(one, Options())))
     assert verdict.correct, verdict.message
+
+
+PLACES = """
+class Model(nn.Module):
+    def forward(self, x, order, cluster, mask):
+        back = torch.zeros_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
+        kept = torch.zeros_like(mask).scatter(0, order, mask)
+        half = torch.zeros_like(x, dtype=torch.bfloat16).scatter(0, order[:, None].expand_as(x), x.to(torch.bfloat16))
+        highest = torch.full((8, x.shape[1]), -100.0, device=x.device).index_reduce(0, cluster, x, "amax")
+        return x[back], kept, half, highest, torch.zeros_like(x).index_reduce(1, cluster[:24], x, "amin", include_self=False)
+def get_inputs(): return [torch.randn(60, 24), torch.randperm(60), torch.randint(0, 8, (60,)), torch.rand(60) < 0.5]
+"""
+
+
+def test_scatters_that_overwrite_and_extremes_of_rows_are_kernels(judge: Judge) -> None:
+    """Inductor has the types that it cannot add up atomically left to torch, also where nothing is added."""
+    text = compiled(problem(PLACES), Options())
+    assert "torch.ops.aten" not in text
+    verdict = judge.judge(problem(PLACES), Candidate(source=text))
+    assert verdict.correct, verdict.message

@@ -12,6 +12,18 @@ def register() -> None:
     """Tell autograd, once in this process, how to differentiate the operators."""
     for name in ("attention", "half_attention"):
         torch.library.register_autograd(f"kernelllm::{name}", _attention_backward, setup_context=_attention_kept)
+    torch.library.register_autograd("kernelllm::torch_ctc_alphas", _ctc_backward, setup_context=_ctc_kept)
+
+
+def _ctc_kept(ctx: Any, inputs: Any, output: Any) -> None:
+    *tensors, ctx.blank, ctx.zero_infinity = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _ctc_backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
+    made = torch.ops.kernelllm.torch_ctc_gradient(grad, *ctx.saved_tensors, ctx.blank, ctx.zero_infinity)
+    return made, None, None, None, None, None
 
 
 def _attention_kept(ctx: Any, inputs: Any, output: Any) -> None:

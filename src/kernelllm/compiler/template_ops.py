@@ -111,6 +111,16 @@ TORCH_SCHEMAS: dict[str, tuple[str, str]] = {
         "(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, str reduction, bool zero_infinity) "
         "-> Tensor",
     ),
+    "torch_ctc_alphas": (
+        "torch.ops.aten._ctc_loss",
+        "(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, bool zero_infinity) "
+        "-> (Tensor, Tensor)",
+    ),
+    "torch_ctc_gradient": (
+        "torch.ops.aten._ctc_loss_backward",
+        "(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, Tensor loss, Tensor alphas, "
+        "int blank, bool zero_infinity) -> Tensor",
+    ),
     "torch_contiguous": ("torch.Tensor.contiguous", "(Tensor x) -> Tensor"),
 }
 """Operators for what is left to torch: what the emitter writes instead (a torch function, the same arguments in the same order), schema."""
@@ -298,6 +308,8 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "window_gradient": lambda grad, x, kernel_size, *_: x.new_empty((x.shape[1], 1, *kernel_size)),
     "contiguous": _same,
     "ctc_loss": lambda x, targets, lengths, *rest: x.new_empty(lengths.shape if rest[2] == "none" else ()),
+    "ctc_alphas": lambda x, targets, lengths, *_: (x.new_empty(lengths.shape), x.new_empty((lengths.shape[0], x.shape[0], 2))),
+    "ctc_gradient": lambda grad, x, *_: x.new_empty(x.shape),
     "lu_factor": lambda a, _: (a.new_empty(a.shape), a.new_empty((*a.shape[:-2], _shorter_side(a)), dtype=torch.int32)),
     "ldl_factor": lambda a: (a.new_empty(a.shape), a.new_empty(a.shape[:-1], dtype=torch.int32)),
     "permutation": lambda pivots, m: pivots.new_empty((*pivots.shape[:-1], m), dtype=torch.int64),

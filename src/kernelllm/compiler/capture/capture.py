@@ -11,11 +11,12 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
 import torch.utils._pytree as pytree
+from torch.autograd import forward_ad
 
 from kernelllm.compiler import write_time
 from kernelllm.compiler.capture import fx_trace, torch_export
@@ -91,12 +92,17 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
 
 @contextmanager
 def _same_depth() -> Iterator[None]:
-    """What is still inside of ``torch.vmap`` at the end is left: an error in torch.export leaves it open, for all that the process does."""
-    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    """What is still inside of ``torch.vmap`` or ``jvp`` at the end is left: an error in torch.export leaves it open, for all that the
+    process does."""
+    depth, dual = torch._C._functorch.get_dynamic_layer_stack_depth(), forward_ad._current_level >= 0
     try:
         yield
     finally:
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        if not dual:
+            with suppress(RuntimeError):  # there is none to leave
+                torch._C._exit_dual_level(level=0)
+            forward_ad._current_level = -1
 
 
 def _hides_sizes(captured: Captured) -> bool:

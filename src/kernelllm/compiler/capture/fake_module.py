@@ -66,7 +66,8 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
     chosen = {k: (hints or {}).get(k, v) for k, v in found.items() if keys is None or k in keys}
     table = symbols.new_symbols(env, chosen, factors or {})
     try:
-        with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), intercept.real_factories(), views_as_asked():
+        known = intercept.real_factories(building=True)
+        with torch.no_grad(), enable_python_dispatcher(), mode, symbols.symbol_aware(), known, views_as_asked():
             namespace = symbols.execute(problem, code, {**found, **table})
             with symbols.symbol_aware(namespace) if table else nullcontext():  # without symbols, ``type(n) is int`` should hold
                 init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []

@@ -22,6 +22,7 @@ from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import symbols
 from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
 from kernelllm.compiler.capture.decompositions import (
+    batched_functions,
     composite_functions,
     flex_scores,
     interpolation,
@@ -29,10 +30,12 @@ from kernelllm.compiler.capture.decompositions import (
     norms_of_lists,
     padded_encoders,
     plain_rules,
+    recurrent_cells,
     scalar_index,
     selection_rules,
     size_checks,
     special_functions,
+    window_sums,
 )
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
 from kernelllm.compiler.capture.decompositions.constant_vectors import evenly_spaced
@@ -59,7 +62,7 @@ def decompositions(options: Options | None = None) -> dict[Any, Callable[..., An
         table[aten.native_group_norm.default] = _group_norm_on_gpu(plain)
     # Inductor's own rule keeps the grid's side by itself where the graph is on a CPU: a GPU reads it again for each channel, in one kernel
     table |= torch._decomp.get_decompositions([aten.grid_sampler_2d])
-    own = {**composite_functions.OPERATORS, **special_functions.rules(),
+    own = {**composite_functions.OPERATORS, **window_sums.OPERATORS, **special_functions.rules(),
            **torch._decomp.get_decompositions([getattr(aten, name).vec for name in _SCALED]),  # torch.export leaves these whole
            **selection_rules.rules(table, library=options is not None and options.library)}
     own |= norms_of_lists.rules(options or Options()) | expert_rules(options or Options())
@@ -92,7 +95,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        *((F, name, rule) for name, rule in composite_functions.NN_FUNCTIONS.items()),
+        *((F, name, rule) for name, rule in {**composite_functions.NN_FUNCTIONS, **batched_functions.NN_FUNCTIONS}.items()),
         (torch.Tensor, "cumprod", composite_functions.cumprod), (torch.Tensor, "quantile", composite_functions.quantile),
         (torch.Tensor, "nanquantile", composite_functions.nanquantile), (F, "ctc_loss", _ctc_loss),
         (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
@@ -100,7 +103,8 @@ def whole_layers(options: Options) -> Iterator[None]:
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]
-        replaced += [*((owner, *cell) for cell in _CELLS.items()), (owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
+        replaced += [(owner, *cell) for cell in recurrent_cells.CELLS.items()]
+        replaced += [(owner, "dropout", _dropout), (owner, "dropout_", _dropout_in_place)]
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         interpolation.patched(stack)
@@ -149,32 +153,6 @@ def _recurrent(name: str) -> Callable[..., Any]:
         return getattr(mode.namespace, name)(x, states, list(params), *rest, allow_tf32=mode.options.matmul_tf32)
 
     return rule
-
-
-def _lstm_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """As torch's documentation of LSTMCell; ATen's cells pin their sizes to numbers."""
-    h, c = hx
-    i, f, g, o = (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, 1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-def _gru_cell(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """As torch's documentation of GRUCell."""
-    (r, z, n), (h_r, h_z, h_n) = F.linear(x, w_ih, b_ih).chunk(3, 1), F.linear(hx, w_hh, b_hh).chunk(3, 1)
-    r, z = torch.sigmoid(r + h_r), torch.sigmoid(z + h_z)
-    n = torch.tanh(n + r * h_n)
-    return (hx - n) * z + n
-
-
-def _rnn_cell(act: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(_: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-        return act(F.linear(x, w_ih, b_ih) + F.linear(hx, w_hh, b_hh))
-
-    return rule
-
-
-_CELLS = {"lstm_cell": _lstm_cell, "gru_cell": _gru_cell, "rnn_tanh_cell": _rnn_cell(torch.tanh), "rnn_relu_cell": _rnn_cell(torch.relu)}
 
 
 def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
@@ -236,11 +214,19 @@ def _dropout_in_place(context: Any, x: Any, p: float = 0.5, train: bool = True) 
 
 def _ctc_loss(context: _Context, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
               reduction: str = "mean", zero_infinity: bool = False) -> Any:
-    """One operator of torch, which reads the lengths."""
+    """One operator of torch, which reads the lengths; where gradients are asked for, one that keeps what its gradient needs."""
     tensors = log_probs.dim() == 3 and isinstance(input_lengths, torch.Tensor) and isinstance(target_lengths, torch.Tensor)
-    if not tensors or context.options.backward or context.options.extern == "forbid":
+    if not tensors or context.options.extern == "forbid":
         return NotImplemented
-    return context.namespace.torch_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
+    given = log_probs, targets, input_lengths, target_lengths, blank
+    if not (torch.is_grad_enabled() and log_probs.requires_grad):
+        return context.namespace.torch_ctc_loss(*given, reduction, zero_infinity)
+    loss, _ = context.namespace.torch_ctc_alphas(*given, zero_infinity)
+    if zero_infinity:
+        loss = torch.where(loss == float("inf"), 0.0, loss)
+    if reduction == "mean":
+        return (loss / target_lengths.to(loss.dtype).clamp(min=1)).mean()
+    return loss.sum() if reduction == "sum" else loss
 
 
 def _group_norm(_: Any, x: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *__: Any) -> Any:
@@ -280,8 +266,9 @@ class _RealFactories(TorchFunctionMode):
     A loop over the positions that a mask of one dimension holds, as over the experts that any token chose, runs over all positions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, building: bool) -> None:
         super().__init__()
+        self.building = building
         self.lengths: dict[Any, Any] = {}
         """How long the mask was whose positions a size counts."""
 
@@ -304,6 +291,8 @@ class _RealFactories(TorchFunctionMode):
             return made[:2] if func is torch.linalg.ldl_factor else made[0]
         if func in branches.READS:
             return branches.number(args[0], func)
+        if self.building:
+            kwargs = {name: value for name, value in kwargs.items() if name != "generator"}  # which takes no symbols; the values are fake
         args = branches.typed(tuple(_off_gpu(a) for a in args))
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
@@ -373,10 +362,11 @@ def _converted() -> Callable[..., Any]:
 
 
 @contextmanager
-def real_factories() -> Iterator[None]:
+def real_factories(*, building: bool = False) -> Iterator[None]:
     """While open, ``torch.linspace`` of plain numbers has known values (networks read drop rates off it), recurrent cells, which inputs
-    may be computed with, and products of einsum pin no size, modules of fake tensors may be converted, and functions keep no tensors."""
-    with _RealFactories() as known, no_kept_tensors(), ExitStack() as stack:
+    may be computed with, and products of einsum pin no size, modules of fake tensors may be converted, and functions keep no tensors.
+    ``building``: nor do tensors of sizes pin any, which the constructor makes; the forward has a rule of its own for them."""
+    with _RealFactories(building) as known, no_kept_tensors(), ExitStack() as stack:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         patch(stack, torch.nn.Module, "_apply", _converted())
@@ -384,9 +374,11 @@ def real_factories() -> Iterator[None]:
         patch(stack, torch, "allclose", branches.all_close)
         for kind in (torch.Tensor, FunctionalTensor):
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
+        if building:
+            patch(stack, torch, "tensor", _either(composite_functions.tensor_of_sizes, None, torch.tensor))
         row_count_tests.answer(stack)
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
-        for owner, name, rule in [(owner, *cell) for owner in (torch, torch._VF) for cell in _CELLS.items()]:
+        for owner, name, rule in [(owner, *cell) for owner in (torch, torch._VF) for cell in recurrent_cells.CELLS.items()]:
             patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
         patch(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
         if torch.backends.opt_einsum.is_available():

@@ -30,6 +30,8 @@ from kernelllm.compiler.capture.rewrites import (
     packed_weights,
     quantized_weights,
     repeated_products,
+    scatter_rules,
+    short_sorts,
     staged_reductions,
     unstacked_reductions,
     written_slices,
@@ -281,7 +283,8 @@ def _adaptive(name: str) -> Callable[..., Node | None]:
 
 
 def _sort(w: Editor, x: Node, dim: Any = -1, descending: bool = False, *, stable: bool | None = None) -> Node | None:
-    return _ranked(w, x, dim, "sort", dim, descending)
+    placed = short_sorts.of_positions(w, x, dim, descending) if _row(x, dim) <= _LONGEST_SORT else None
+    return placed or _ranked(w, x, dim, "sort", dim, descending)
 
 
 def _topk(w: Editor, x: Node, k: Any, dim: int = -1, largest: bool = True, ordered: bool = True) -> Node | None:
@@ -305,40 +308,8 @@ def _ranked(w: Editor, x: Node, dim: int, name: str, *args: Any) -> Node | None:
     return w.template(name, x, *args) if serves else None
 
 
-def _scatter_add(w: Editor, x: Node, dim: int, index: Node, src: Node) -> Node | None:
-    """In float32, as :func:`_index_put`."""
-    return _in_float32(w, x, src, lambda whole, added: w.call(aten.scatter_add.default, whole, dim, index, added))
-
-
-def _scatter_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True) -> Node | None:
-    if reduce in ("sum", "mean"):
-        target = aten.scatter_reduce.two
-        return _in_float32(w, x, src, lambda *wide: w.call(target, wide[0], dim, index, wide[1], reduce, include_self=include_self))
-    whole, placed, given = (n.meta["val"] for n in (x, index, src))
-    alike = whole.dim() and whole.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    if reduce not in ("amax", "amin") or not alike or [_hint(n) for n in placed.shape] != [_hint(n) for n in given.shape]:
-        return None
-    if any(_hint(a) != _hint(b) for d, (a, b) in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim % whole.dim()):
-        return None
-    return w.template("scatter_extreme", x, dim, index, src, reduce == "amax", include_self)
-
-
 def _hint(size: Any) -> Any:
     return size if isinstance(size, int) else size.node.hint
-
-
-def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool = False) -> Node | None:
-    """Sums in half precision take place in float32: Triton has no atomic addition for every type."""
-    return _in_float32(w, x, added, lambda *wide: w.call(aten.index_put.default, wide[0], indices, wide[1], True)) if accumulate else None
-
-
-def _in_float32(w: Editor, x: Node, added: Node, summed: Callable[..., Node]) -> Node | None:
-    """What ``summed`` makes of both in float32, rounded. None for other types than half precision."""
-    dtype = x.meta["val"].dtype
-    if not dtype.is_floating_point or dtype.itemsize > 2:
-        return None
-    cast = torch.ops.prims.convert_element_type.default
-    return w.call(cast, summed(*(w.call(cast, t, torch.float32) for t in (x, added))), dtype)
 
 
 def _as_strided(w: Editor, x: Node, size: Any, stride: Any, offset: Any = None) -> Node | None:
@@ -382,17 +353,14 @@ _RULES: dict[Any, Callable[..., Node | None]] = {
     aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool"),
     aten.adaptive_max_pool2d: _adaptive("adaptive_max_pool"),
     aten.adaptive_max_pool3d: _adaptive("adaptive_max_pool"),
-    aten.index_put: _index_put,
     aten.sort: _sort,
     aten.topk: _topk,
-    aten.scatter_reduce: _scatter_reduce,
-    aten.scatter_add: _scatter_add,
+    **scatter_rules.SUMS,
+    **scatter_rules.EXTREMES,
 }
 
 
-_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {
-    aten.convolution: _convolution, aten.index_put: _index_put, aten.scatter_add: _scatter_add,
-}  # fmt: skip
+_TORCH_RULES: dict[Any, Callable[..., Node | None]] = {aten.convolution: _convolution, **scatter_rules.SUMS}
 
 
 __all__ = ["run"]

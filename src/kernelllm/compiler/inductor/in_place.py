@@ -76,7 +76,10 @@ def share_storages(graph: torch.fx.Graph) -> None:
             node.meta["val"] = base[node.args[1]] if isinstance(base, list | tuple) else node.meta.get("val")
         elif isinstance(base, torch.Tensor) and (_is_view_op(node.target) or _are_views(node.target)):
             value = node.meta.get("val")
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and value.dtype != base.dtype:  # view_as_real and the like
+                with torch.no_grad():
+                    node.meta["val"] = node.target(base, *node.args[1:])
+            elif isinstance(value, torch.Tensor):
                 node.meta["val"] = _seen(value, base)
             elif isinstance(value, list | tuple):  # such as those of unbind and split
                 node.meta["val"] = [_seen(part, base) for part in value]

@@ -33,6 +33,7 @@ from kernelllm.compiler.inductor import (
     read_by_products,
     regions,
     row_reductions,
+    scatters,
     searchsorted_views,
     size_extremes,
     slow_functions,
@@ -216,7 +217,7 @@ def _arctangent(x: Any) -> str:
 
 _REPLACEMENTS = (
     size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
-    sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind,
+    sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind, scatters.overwriting,
 )  # fmt: skip
 """What is replaced in Inductor while it lowers a graph."""
 

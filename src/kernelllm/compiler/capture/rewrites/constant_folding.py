@@ -69,7 +69,7 @@ def _value(graph: GraphModule, node: Node, known: dict[Node, torch.Tensor]) -> t
     except (RuntimeError, NotImplementedError, TypeError):  # the operator has no kernel for the CPU: it stays
         return None
     same = isinstance(value, torch.Tensor) and value.shape == expected.shape and value.dtype == expected.dtype
-    return value.detach() if same else None
+    return value.detach() if same and not value.is_meta else None  # there autograd asks for the shape of a product with zeros
 
 
 def _made(graph: GraphModule, node: Node, value: torch.Tensor) -> Node:

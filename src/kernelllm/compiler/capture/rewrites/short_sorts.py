@@ -24,12 +24,15 @@ def sort(w: Editor, x: Node, dim: int = -1, descending: bool = False, *, stable:
     """The sort by the template; None where torch's is as fast, or numbers need 64 bits."""
     value = x.meta["val"]
     length = value.shape[dim] if value.dim() else 0
-    whole = value.dtype == torch.int64 and _positions(x)
-    wide = value.dtype == torch.float64 or (value.dtype == torch.int64 and not whole)
-    if not isinstance(length, int) or not 1 < length <= _LONGEST or wide:
+    if not isinstance(length, int) or not 1 < length <= _LONGEST or value.dtype == torch.float64:
         return None
-    if not whole:
-        return w.template("sort", x, dim, descending)
+    return of_positions(w, x, dim, descending) if value.dtype == torch.int64 else w.template("sort", x, dim, descending)
+
+
+def of_positions(w: Editor, x: Node, dim: int, descending: bool) -> Node | None:
+    """The sort of positions by the template, which takes up to 32 bits; None where the numbers are something else."""
+    if x.meta["val"].dtype != torch.int64 or not _positions(x):
+        return None
     made = w.template("sort", w.call(CONVERT, x, torch.int32), dim, descending)
     for user in [u for u in w.node.users if u.target is operator.getitem and u.args[1] == 0]:
         user.replace_all_uses_with(w.call(CONVERT, w.call(operator.getitem, made, 0), torch.int64))
@@ -49,4 +52,4 @@ def _positions(node: Any) -> bool:
     return number == 1 and (chooser.target in _CHOICES or str(chooser.target).startswith(("kernelllm.topk", "kernelllm.sort")))
 
 
-__all__ = ["sort"]
+__all__ = ["of_positions", "sort"]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import math
-import struct
 
 from kernelllm.compiler.emit.ast_tools import assigned, bindings, call, copy_of, every, name_of
 from kernelllm.compiler.emit.helpers import RENAMED, plain_name
-from kernelllm.compiler.emit.kernels import integers
+from kernelllm.compiler.emit.kernels import integers, literal_bits
 from kernelllm.compiler.emit.kernels.value_types import FLOATS, TYPES, Facts
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
 
-_BITS = {"tl.float64": ("tl.uint64", "<Q", "<d"), "tl.float32": ("tl.uint32", "<I", "<f"), "tl.float16": ("tl.uint16", "<H", "<e")}
 _OF_WHOLE = ("libdevice.ldexp", "libdevice.scalbn", "libdevice.powi", "libdevice.jn", "libdevice.yn")
 _ELEMENTWISE_CONSTANT_OK = {"tl.where", "maximum", "minimum", "tl.store", "tl.load", "tl.full", "tl.atomic_add", "tl.broadcast_to", "range"}
 
@@ -169,7 +166,7 @@ class Simplifier(ast.NodeTransformer):
         if name.endswith(".to") and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
             return self._cast(node, node.func.value)
         if name.endswith(".to") and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant) and node.args:
-            return _of_bits(int(ast.unparse(node.func.value)), node)
+            return literal_bits.cast(node.func.value.value, node)
         if name in ("tl.full", "tl.zeros_like"):
             return self._full(node)
         if name.endswith(".broadcast_to") and name != "tl.broadcast_to" and isinstance(node.func, ast.Attribute):
@@ -351,15 +348,6 @@ _FEWER_ARGUMENTS = {
     "exp": ("tl.exp", 1),
 }  # fmt: skip
 """Inductor's helpers whose plain form takes the first arguments alone."""
-
-
-def _of_bits(bits: int, node: ast.Call) -> ast.expr:
-    """``bits.to(tl.float32, bitcast=True)`` as the number that it is; Infinity and NaN, which have no literal, as a tensor's bits."""
-    integer, whole, number = _BITS.get(ast.unparse(node.args[0]), ("tl.int32", "", ""))
-    if whole and math.isfinite(value := struct.unpack(number, struct.pack(whole, bits))[0]):
-        return ast.Constant(value)
-    node.func = ast.Attribute(call("tl.full", ast.List([], ast.Load()), ast.Constant(bits), integers.to_ast(integer)), "to", ast.Load())
-    return node
 
 
 _LITERAL_CALLS = {f"float({q}{v}{q})" for q in "'\"" for v in ("inf", "-inf", "nan")}
