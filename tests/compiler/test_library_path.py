@@ -714,3 +714,9 @@ def test_counters_are_raised_by_one_launch(hybrid: Judge) -> None:
     assert path.count("num_batches_tracked") == 4
     verdict = hybrid.judge(problem(COUNTERS), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+def test_a_product_with_zero_reads_what_may_be_nan() -> None:
+    forward = "class Model(nn.Module):\n    def forward(self, x):\n        return x * 0 + 1\n"
+    source = compiled(problem(forward + "def get_inputs(): return [torch.randn(3, 5)]\n"), LIBRARY)
+    assert "tl.load(x_ptr" in source
