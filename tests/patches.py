@@ -175,6 +175,8 @@ CAPTURE = (
         "called",
     ),
     *_each("compiler/capture/intercept.py", "validation reads values", "torch.distributions.distribution", "Distribution._validate_args"),
+    *_each("compiler/capture/least_sizes.py", "what a module decides by sizes of 1 is checked", "torch", "SymBool.__bool__"),
+    *_each("compiler/capture/least_sizes.py", "where it does so is told", "torch.fx.experimental.symbolic_shapes", "uninteresting_files()"),
     *_each(
         "compiler/capture/derived_sizes.py", "output sizes of convolutions and pools get symbols of their own", "torch._meta_registrations",
         "calc_conv_nd_return_shape(input_tensor, weight, stride, padding, dilation, is_transposed, groups, output_padding);"
@@ -241,6 +243,8 @@ INDUCTOR = (
         "compiler/inductor/lower.py", "attention that is written out becomes our stand-in for torch's",
         "torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention",
     ),
+    *_each("compiler/inductor/lower.py", "a product with 0 may be NaN", "torch._inductor.fx_passes.joint_graph",
+           "UniformValueConstantFolder._add_peephole_patterns(self)"),
     *_each(
         "compiler/inductor/lower.py", "attention is recognised", "torch._inductor.fx_passes.joint_graph", "joint_graph_passes",
         "called",

@@ -179,6 +179,47 @@ def test_changes_that_kernels_would_not_see_go_to_the_original(net: Net) -> None
     assert made.kernelllm.original_calls["a submodule or a plain attribute was changed"] == 3
 
 
+@dataclasses.dataclass
+class Config:
+    scale: float = 2.0
+    nested: dict[str, list[float]] = dataclasses.field(default_factory=lambda: {"more": [3.0]})
+
+
+class Configured(nn.Module):
+    """What it computes hangs on values and tensors that attributes of attributes hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.factors, self.tensors, self.act = Config(), {"last": 0.5}, [torch.randn(4)], torch.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(x * self.config.scale * self.config.nested["more"][0] * self.factors["last"]) + self.tensors[0]
+
+
+CHANGES: dict[str, Callable[[Configured], None]] = {
+    "a field": lambda net: setattr(net.config, "scale", 5.0),
+    "an object": lambda net: setattr(net, "config", Config(7.0)),
+    "a member of a list": lambda net: net.config.nested["more"].__setitem__(0, 4.0),
+    "a dictionary": lambda net: net.factors.update(last=8.0),
+    "a tensor": lambda net: net.tensors.__setitem__(0, torch.randn(4)),
+    "a function": lambda net: setattr(net, "act", torch.tanh),
+}
+
+
+@torch.no_grad()
+def test_what_attributes_hold_is_looked_at() -> None:
+    original, x = Configured(), torch.randn(5, 4)
+    first = with_kernels(original, (torch.randn(6, 4),))
+    first.kernelllm.original.tensors[0].add_(1)
+    torch.testing.assert_close(first(x), original(x))
+    assert first.kernelllm.kernel_calls == 1
+    for what, change in CHANGES.items():
+        made = copy.deepcopy(first)
+        change(made.kernelllm.original)
+        torch.testing.assert_close(made(x), made.kernelllm.original(x), msg=what)
+        assert made.kernelllm.kernel_calls == 1, what
+
+
 def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> None:
     made, x, seen = with_kernels(net, (torch.randn(6, 4),)), torch.randn(6, 4), []
     handles = [net.second.register_full_backward_hook(lambda *_: seen.append("backward"))]

@@ -48,6 +48,7 @@ TELLING = [
     ("K", "return x * (t & 1)"),
     ("K", "most = int(math.ceil(1.25 * b * t / 7))\nreturn torch.where(torch.arange(t)[:, None] < most, x, most - x)"),
     ("K", "most = math.floor((d - t) * 1.5 / 7)\nreturn torch.where(torch.arange(t)[:, None] > -most, x, most - x)"),
+    ("K", "y = 0\nfor i in range(t // 8): y = y + x[:, i]\nreturn y"),
     ("K", "out = []\nfor s in range(0, t, k):\n    out.append(x[:, s : s + k].mean(1))\nreturn torch.stack(out, 1)"),
     ("K", "a = x.reshape(b, t, -1)[..., None].reshape(b, t, d, -1)\nreturn a * x.reshape(b, t, d // 4, -1).sum((2, 3))[:, :, None, None]"),
 ]
@@ -61,7 +62,6 @@ GRADIENTS = [
 """Gradients of these were wrong."""
 
 OTHERS = [
-    ("K", "y = 0\nfor i in range(t // 8): y = y + x[:, i]\nreturn y"),
     ("K", "y = x\nfor i in range(k): y = y * 1.1\nreturn y"),
     ("K", "n = t\nwhile n > 4: n //= 2\nreturn x * n"),
     ("K\nself.n = k // 2", "return x * self.n"),

@@ -433,13 +433,20 @@ def get_init_inputs(): return [side]
 """
 
 
-def test_views_have_the_sizes_that_they_were_asked_for() -> None:
-    found = captured(WINDOWS)
+@pytest.mark.parametrize("view", ["x.view(b, n // 4, 4, c).transpose(1, 2)", "x.mT.reshape(b, c, n // 4, 4).mT.transpose(1, 3)"])
+def test_views_have_the_sizes_that_they_were_asked_for(view: str) -> None:
+    found = captured(WINDOWS.replace("x.view(b, n // 4, 4, c).transpose(1, 2)", view))
     assert found.way == "make_fx"
     assert all("// (" not in size for given in found.graph_inputs for size in given.shape)
-    view = next(n for n in found.graph.graph.nodes if n.target is torch.ops.aten.view.default)
-    assert view.meta["val"].shape[2] == 4
-    assert isinstance(view.meta["val"].shape[2], int)
+    shape = next(n for n in found.graph.graph.nodes if n.target is torch.ops.aten.view.default).meta["val"].shape
+    assert isinstance(shape[2] if view.startswith("x.view") else shape[3], int)
+
+
+def test_a_root_that_is_rounded_down_fixes_what_it_is_of_alone() -> None:
+    text = WINDOWS.replace("tiles = x.view(b, n // 4, 4, c).transpose(1, 2).reshape(-1, 4, c)", "tiles = x * int(n**0.5)")
+    found = captured(text.replace("+ self.weight.sum()", ""))
+    assert found.way == "make_fx"
+    assert found.specialized == {"side": 32}
 
 
 @pytest.mark.parametrize("opened", ['torch._C._functorch._vmap_increment_nesting(2, "error")', "torch._C._enter_dual_level()"])

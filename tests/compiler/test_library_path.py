@@ -730,3 +730,9 @@ def test_what_reads_a_spectrum_as_pairs_is_a_kernel() -> None:
     text = compiled(problem(SPECTRUM), LIBRARY)
     assert "libdevice.hypot" in text
     assert "aten.hypot(" not in text
+
+
+def test_a_product_with_zero_reads_what_may_be_nan() -> None:
+    forward = "class Model(nn.Module):\n    def forward(self, x):\n        return x * 0 + 1\n"
+    source = compiled(problem(forward + "def get_inputs(): return [torch.randn(3, 5)]\n"), LIBRARY)
+    assert "tl.load(x_ptr" in source

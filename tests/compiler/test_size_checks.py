@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiled import IMPORTS, problem
+from compiled import IMPORTS, captured, problem
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
@@ -69,3 +69,28 @@ def test_sizes_that_eager_refuses_are_refused(models: list[Any], case: str) -> N
         eager(*inputs)
     with pytest.raises(ValueError, match=r"the kernels (were written for|take)"), torch.no_grad():
         written(*inputs)  # ahead of the first launch, which takes a GPU
+
+
+ONES = """
+class Model(nn.Module):
+    def forward(self, many, squeezed, upper, hot, largest, repeated, chosen, first):
+        return (
+            many * 2 if len(many) > 1 else many, squeezed.squeeze(0) * 2, upper[torch.triu_indices(4, 4)[0]],
+            F.one_hot(torch.arange(hot.shape[0]), 9), largest.amax(0), F.pad(repeated, (2, 2), mode="replicate"),
+            chosen.gather(1, torch.tensor([[0, 3], [2, 1]])), first[0] * 2, torch.softmax(first, 1),
+        )
+def get_inputs():
+    sizes = (3, 8), (4, 8), (8, 8), (5, 8), (6, 8), (7, 8, 8), (9, 8), (10, 8)
+    return [torch.randn(size) for size in sizes]
+"""
+
+
+def test_what_torch_takes_for_granted_of_sizes_that_vary_is_checked() -> None:
+    """It takes them to be 2 or more: with fewer eager refuses, or computes something else."""
+    found = captured(ONES)
+    read = {size.symbol: (size.sources[0].name, size.sources[0].dim) for size in found.sizes}
+    checked = {(*read[left], sign, right) for left, sign, right in found.guards if left in read}
+    assert checked == {
+        ("many", 0, ">=", "2"), ("squeezed", 0, "!=", "1"), ("upper", 0, ">=", "4"), ("hot", 0, "<=", "9"), ("largest", 0, ">=", "1"),
+        ("repeated", 1, ">=", "1"), ("repeated", 2, ">=", "1"), ("chosen", 0, ">=", "2"), ("chosen", 1, ">=", "4"), ("first", 0, ">=", "1"),
+    }  # fmt: skip

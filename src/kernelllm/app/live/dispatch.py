@@ -6,7 +6,6 @@ import collections
 import contextlib
 import copy
 import logging
-import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
+from kernelllm.app.live.watched import Watched
 from kernelllm.core.errors import UsageError
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference_runs.tf32_allowance import Tf32Convolutions
@@ -29,8 +29,6 @@ _OWN = ("training", "kernelllm")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _EVERYWHERE = [vars(torch.nn.modules.module)[f"_global{kind}"] for kind in HOOKS]
 """Hooks on all modules."""
-_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
-"""Attributes that are no module's own."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -58,9 +56,7 @@ class Dispatch:
         self._hooks = [*_EVERYWHERE, *(vars(m)[kind] for path, m in modules if path for kind in HOOKS)]
         self._modules, self._attributes = [m for _, m in modules], [vars(m) for _, m in modules]
         self._code = self._code_now()
-        held = [(vars(m)["_modules"], name, child) for _, m in modules for name, child in m._modules.items()]
-        held += [(vars(m), n, v) for _, m in modules for n, v in vars(m).items() if type(v) in PLAIN and n not in _EVERY_MODULE]
-        self._held = [list(column) for column in zip(*held, strict=True)] or [[], [], []]
+        self._watched = Watched(self._modules, [t for program in self.programs for t in program.constants.values()])
         self._modes = {p: [(self.original.get_submodule(path), mode) for path, mode in p.signature.modes] for p in self.programs}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,12 +136,8 @@ class Dispatch:
         return ""
 
     def _changed(self) -> bool:
-        """Whether the original has other submodules or plain attributes than when its kernels were written."""
-        owners, names, values = self._held
-        try:
-            return list(map(operator.getitem, owners, names)) != values or self._code_now() != self._code
-        except KeyError:
-            return True
+        """Whether the original has other submodules or attributes than when its kernels were written."""
+        return self._watched.changed() or self._code_now() != self._code
 
     def _code_now(self) -> tuple[list[Any], list[Any]]:
         """What each module runs: its class, and a forward of its own, as accelerate and parametrizations put it there."""

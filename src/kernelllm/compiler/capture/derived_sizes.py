@@ -86,21 +86,30 @@ def pooled(size: Any, kernel: Any, padding: Any, stride: Any, dilation: Any, cei
 
 @contextmanager
 def views_as_asked() -> Iterator[None]:
-    """While open, views of contiguous tensors have the sizes that they were asked for: ``x.view(n // 8, 8)`` would have
-    ``n // (n // 8)`` columns.
-    """
+    """While open, views have the sizes that they were asked for: ``x.view(n // 8, 8)`` would have ``n // (n // 8)`` columns."""
     viewed = torch._refs._reshape_view_helper_core_alg
 
     def as_asked(a: Any, shape: Any, allow_copy: bool) -> Any:
         made = viewed(a, shape, allow_copy)
         simple = [min(pair, key=lambda size: len(str(size))) for pair in zip(made.shape, shape, strict=True)]
-        if str(simple) == str(list(made.shape)) or not is_contiguous_or_false(a):
+        if str(simple) == str(list(made.shape)):
             return made
-        return torch.as_strided(a, simple, make_contiguous_strides_for(simple))
+        if is_contiguous_or_false(a):
+            return torch.as_strided(a, simple, make_contiguous_strides_for(simple))
+        return torch.as_strided(made, simple, _with_sizes(made.stride(), made.shape, simple))
 
     with ExitStack() as stack:
         patch(stack, torch._refs, "_reshape_view_helper_core_alg", as_asked)
         yield
+
+
+def _with_sizes(strides: Sequence[Any], found: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
+    """The strides, with sizes as they were asked for in place of those that were found."""
+    symbolic = [n for n in (*strides, *found) if isinstance(n, torch.SymInt)]
+    new = {one.node.expr: sympy.sympify(getattr(getattr(other, "node", None), "expr", other))
+           for one, other in zip(found, asked, strict=True) if isinstance(one, torch.SymInt)}  # fmt: skip
+    env = symbolic[0].node.shape_env
+    return [env.create_symintnode(n.node.expr.xreplace(new), hint=None) if isinstance(n, torch.SymInt) else n for n in strides]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from sympy.core.relational import Relational
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from kernelllm.compiler.capture import derived_sizes
+from kernelllm.compiler.capture import derived_sizes, least_sizes
 from kernelllm.compiler.capture.captured import Condition
 from kernelllm.compiler.capture.size_sources import size_text
 
@@ -50,8 +50,10 @@ def needed(guard: Any) -> sympy.Basic | None:
 def conditions(
     env: ShapeEnv, decided: Iterable[sympy.Basic], graph: torch.fx.GraphModule, known: Collection[str]
 ) -> tuple[Condition, ...]:
-    """What the graph relies on: what was ``decided``, and what its slices take. Of lower bounds of one size the highest."""
-    found = (*written(env, decided, known), *_from_slices(env, graph, known))
+    """What the graph relies on: what was ``decided``, what its slices take, and what operators ask. Of lower bounds of one size the
+    highest."""
+    bounds = (*least_sizes.lower_bounds(env), *_from_slices(graph))
+    found = (*written(env, [*decided, *map(env.replace, least_sizes.decided(env))], known), *_lower_bounds(env, bounds, known))
     most: dict[str, int] = {}
     for size, operator, bound in found:
         if operator == ">=" and bound.isdigit():
@@ -59,18 +61,22 @@ def conditions(
     return tuple(dict.fromkeys(c for c in found if c[1] != ">=" or not c[2].isdigit() or most[c[0]] == int(c[2])))
 
 
-def _from_slices(env: ShapeEnv, graph: torch.fx.GraphModule, known: Collection[str]) -> tuple[Condition, ...]:
-    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it, or for one less."""
+def _lower_bounds(env: ShapeEnv, bounds: Iterable[tuple[sympy.Basic, int]], known: Collection[str]) -> Iterator[Condition]:
     meaning = {symbol: expression for expression, symbol in derived_sizes.table(env).items() if str(symbol) not in known}
-    found: dict[Condition, None] = {}
+    for size, least in bounds:
+        whole = _expanded(env.replace(size), meaning)
+        number, rest = whole.as_coeff_Add()
+        if least > number and whole.free_symbols and {str(s) for s in whole.free_symbols} <= set(known):
+            yield size_text(rest), ">=", str(least - number)
+
+
+def _from_slices(graph: torch.fx.GraphModule) -> Iterator[tuple[sympy.Basic, int]]:
+    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it, or for one less."""
     for node in graph.graph.nodes:
         if node.target in (torch.ops.aten.slice.Tensor, torch.ops.aten.select.int):
-            size, length = max(_cut_off(node), _first_two(node), key=lambda part: part[1])
-            whole = _expanded(env.replace(size), meaning)
-            if length and whole.free_symbols and {str(s) for s in whole.free_symbols} <= set(known):
-                number, rest = whole.as_coeff_Add()
-                found[size_text(rest), ">=", str(length - number)] = None
-    return tuple(found)
+            size, length = max(_cut_off(node), _first(node), key=lambda part: part[1])
+            if length:
+                yield size, length
 
 
 def _cut_off(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
@@ -83,23 +89,21 @@ def _cut_off(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
     return sympy.Integer(0), 0
 
 
-def _first_two(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
-    """A dimension of which two elements are read. Torch takes it that a size which varies is at least 2, and asks for no guard; of where
-    one element of more is, it asks whether the size is not below the index, for which :func:`needed` takes an equal one."""
+def _first(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
+    """A dimension of which elements are read, and up to which one. Torch takes it that a size which varies is at least 2, and asks for no
+    guard; of where one element of more is, it asks whether the size is not below the index, for which :func:`needed` takes an equal
+    one."""
     size = node.args[0].meta["val"].shape[_dimension(node)]
     if not isinstance(size, torch.SymInt):
         return sympy.Integer(0), 0
     if node.target is torch.ops.aten.select.int:
         index = node.args[2]
-        length = 0 if not isinstance(index, int) else index + 1 if index >= 0 else -index
-        if length > 2:
-            return size.node.expr, length
-    else:
-        numbers = [abs(n) for n in node.args[2:4] if isinstance(n, int) and abs(n) <= 2]
-        length = max(numbers, default=0) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
+        return size.node.expr, 0 if not isinstance(index, int) else index + 1 if index >= 0 else -index
+    numbers = [abs(n) for n in node.args[2:4] if isinstance(n, int) and abs(n) <= 2]
+    length = max(numbers, default=0) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
     expression = size.node.expr
-    smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(1)))
-    return expression, length if length == 2 and smallest.is_Integer and smallest < 2 else 0
+    smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(0)))
+    return expression, length if smallest.is_Integer and smallest < length else 0
 
 
 def _dimension(node: torch.fx.Node) -> int:
@@ -137,11 +141,13 @@ def _comparison(condition: sympy.Basic) -> Condition | None:
     if not isinstance(condition, Relational):
         log.info("A condition on sizes is not checked: %s", condition)
         return None
+    if condition.rel_op == ">" and condition.rhs.is_Integer and condition.lhs.is_integer:
+        condition = sympy.Ge(condition.lhs, condition.rhs + 1, evaluate=False)
     left, right = condition.args
     number, rest = right.as_coeff_Add()
     if number.is_Integer and abs(number) >= _OFFSETS and rest:  # a bound of offsets, as a number alone
         left, right = left - rest, number
-    if condition.rel_op == ">=" and right.is_Integer:  # n + 2 >= 5
+    if condition.rel_op in (">=", "!=") and right.is_Integer:  # n + 2 >= 5
         number, left = left.as_coeff_Add()
         right -= number
     common = Counter(a for a in sympy.Mul.make_args(left) if a.is_Symbol) & Counter(sympy.Mul.make_args(right))

@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, OpaqueUnaryFn_log2, ToFloat
+from torch.utils._sympy.functions import FloatPow, FloatTrueDiv, IntTrueDiv, OpaqueUnaryFn_log2, ToFloat
 
 _EXACT = 2**20
 """Numbers in a formula of sizes that are no larger, above and below the line, leave its products exact."""
@@ -65,8 +65,18 @@ def _number(value: Any) -> Any:
             return _quotient(value, lambda size, divisor: size // divisor)
         if value.node.expr.has(OpaqueUnaryFn_log2):
             return builtins.int(builtins.float(value))  # the last bit decides
+        if any(not _is_square(root.args[0]) for root in value.node.expr.atoms(FloatPow) if root.args[1].is_number and root.args[1] == 0.5):
+            for size in value.node.expr.free_symbols:  # no kernel computes with rounded roots
+                builtins.int(value.node.shape_env.create_symintnode(size, hint=None))
+            return builtins.int(builtins.float(value))
         return torch.sym_int(value)
     return None
+
+
+def _is_square(expression: Any) -> bool:
+    positive = {s: sympy.Dummy(positive=True, integer=True) for s in expression.free_symbols}
+    root = sympy.sqrt(sympy.factor(expression.replace(ToFloat, lambda size: size).xreplace(positive)))
+    return bool(root.is_integer)
 
 
 class _IntMeta(type):

@@ -26,7 +26,7 @@ import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from kernelllm.compiler.capture import size_functions
+from kernelllm.compiler.capture import least_sizes, size_functions
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree
@@ -194,6 +194,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = Tr
     from torch.nn import init
 
     with ExitStack() as stack:
+        stack.enter_context(least_sizes.noted())
         for name, function in (
             ("sqrt", torch.sym_sqrt),
             ("floor", size_functions.floor),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from kernelllm.compiler.capture import intercept, modes
+from kernelllm.compiler.capture import intercept, least_sizes, modes
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, build, describe
 from kernelllm.compiler.capture.finalize import to_captured
@@ -31,8 +31,8 @@ def exported(problem: Problem, options: Options) -> Captured:
     shapes = {n: pytree.tree_map(_automatic, value) for n, value in zip(names, built.inputs, strict=True)}
     try:
         in_time = intercept.InTime()
-        quiet = _without_partial_graphs()
-        with torch.no_grad(), in_time, no_kept_tensors(), intercept.whole_layers(options), quiet, modes.noted(built.model, built.modes):
+        noted = least_sizes.noted(), modes.noted(built.model, built.modes)
+        with torch.no_grad(), in_time, noted[0], no_kept_tensors(), intercept.whole_layers(options), _without_partial_graphs(), noted[1]:
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler

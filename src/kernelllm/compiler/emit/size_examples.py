@@ -11,7 +11,7 @@ from kernelllm.compiler.emit.size_names import as_python
 
 _DRAWN, _ENOUGH = 3000, 12
 """Sets of sizes that are tried, and how many that fit the conditions so far tell of another one."""
-_SMALLEST = ((">=", "1"), (">=", "2"))
+_SMALLEST = ((">=", "1"), (">=", "2"), ("!=", "0"), ("!=", "1"))
 """No example has a size of 0 or 1, so that none tells of these conditions."""
 
 

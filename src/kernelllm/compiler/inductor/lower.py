@@ -384,8 +384,7 @@ def rewritten(captured: Captured, options: Options) -> None:
     """
     from torch._inductor import config
     from torch._inductor.compile_fx import record_original_output_strides
-    from torch._inductor.fx_passes import fuse_attention
-    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+    from torch._inductor.fx_passes import fuse_attention, joint_graph
 
     graph = explicit_rounding.hidden(captured)
     output = graph.graph.output_node()
@@ -395,7 +394,8 @@ def rewritten(captured: Captured, options: Options) -> None:
         scatters = {"optimize_scatter_upon_const_tensor": TorchVersion(torch.__version__) >= "2.13"}  # before, floats became whole numbers
         stack.enter_context(config.patch(shape_padding=False, fallback_random=True, **scatters))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
-        joint_graph_passes(graph)
+        patch(stack, joint_graph.UniformValueConstantFolder, "_add_peephole_patterns", lambda self: None)  # x * 0 of NaN is no 0
+        joint_graph.joint_graph_passes(graph)
     if options.mixed:
         faster_templates.attend(graph, options, masked=True)
     record_original_output_strides(graph)

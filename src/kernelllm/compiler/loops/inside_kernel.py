@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.loops.body import STEP
+from kernelllm.compiler.loops.loop_forms import lengths
 from kernelllm.core.text import syntax_tree
 
 INSIDE = "for _ in tl.range(0, steps"
@@ -352,8 +353,10 @@ def rewrite_forward(forward: Any, loop: LoopOfSteps, step: StepMethod) -> None:
         if step.parameters[position] in step.sliced:
             items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
             rest = [ast.unparse(i) for i in items if ast.unparse(i) != index]
-            moved = f"{ast.unparse(given.value)}.movedim({_slice_dim(given, index)}, 0)"
-            loop.call.args[position] = syntax_tree(f"{moved}[{', '.join([':', *rest])}]", mode="eval").body
+            whole, dim, steps = ast.unparse(given.value), _slice_dim(given, index), ast.unparse(loop.steps)
+            every = f"{whole}.shape[{dim}]" in lengths(loop.steps, forward.body)  # else the loop may take fewer steps than there are
+            picked = ", ".join([":" if every else f":{steps}", *rest])
+            loop.call.args[position] = syntax_tree(f"{whole}.movedim({dim}, 0)[{picked}]", mode="eval").body
     loop.call.args.insert(0, loop.steps)
     new = [loop.node.body[0]]
     new += [syntax_tree(f"{kept} = {name}").body[0] for name, kept in loop.lists.items()]

@@ -195,7 +195,7 @@ def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> 
         return None
     if len(loop.iter.args) != 1:
         return None
-    kind, steps = value.func.attr, _lengths(loop.iter.args[0], before)
+    kind, steps = value.func.attr, lengths(loop.iter.args[0], before)
     given = {k.arg: ast.unparse(k.value) for k in value.keywords}
     on = ast.unparse(value.func.value)
     if kind.removesuffix("_like") in _MADE and kind.endswith("_like") and value.args:
@@ -206,7 +206,7 @@ def _dtype_where_filled(value: Any, dim: int, loop: Any, before: Statements) -> 
         return None
     first: Any = value.args[0]
     sizes = first.elts if isinstance(first, ast.Tuple | ast.List) else value.args
-    if len(sizes) <= dim or any(isinstance(s, ast.Starred) for s in sizes) or not _lengths(sizes[dim], before) & steps:
+    if len(sizes) <= dim or any(isinstance(s, ast.Starred) for s in sizes) or not lengths(sizes[dim], before) & steps:
         return None
     return given.get("dtype", f"{on}.dtype" if kind.startswith("new_") else "torch.get_default_dtype()")
 
@@ -231,7 +231,7 @@ def _read_along(name: str, dim: int, loop: Any) -> bool:
     return False
 
 
-def _lengths(size: ast.expr, before: Statements) -> set[str]:
+def lengths(size: ast.expr, before: Statements) -> set[str]:
     """A size as it is written, and as ``x.shape[dim]`` where the statements say so."""
     text = ast.unparse(size)
     found = {text}
@@ -242,7 +242,7 @@ def _lengths(size: ast.expr, before: Statements) -> set[str]:
             continue
         target: Any = statement.targets[0]
         if isinstance(target, ast.Name):
-            found |= _lengths(statement.value, [])
+            found |= lengths(statement.value, [])
         elif isinstance(target, ast.Tuple) and (whole := _shape_of(statement.value)):
             found.add(f"{whole}.shape[{[ast.unparse(e) for e in target.elts].index(text)}]")
     return found
@@ -269,4 +269,4 @@ class _Dtype(ast.NodeTransformer):
         return node
 
 
-__all__ = ["single_assignments", "with_one_form"]
+__all__ = ["lengths", "single_assignments", "with_one_form"]

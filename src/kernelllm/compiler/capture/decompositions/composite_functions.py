@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from kernelllm.compiler.capture.decompositions import pool_gradients
+from kernelllm.compiler.capture.decompositions.size_checks import inside
+from kernelllm.compiler.capture.least_sizes import at_least
 
 SUM, MEAN, MAX = 0, 1, 2
 
@@ -211,6 +213,8 @@ def _in_pixels(at: Any, size: Any, padding_mode: str, corners: bool) -> Any:
 
 def one_hot(_: Any, tensor: Any, num_classes: Any = -1) -> Any:
     """With a symbolic number of classes, which the operator would pin."""
+    if (not isinstance(num_classes, int) or num_classes > 0) and not all(inside(tensor, num_classes)):
+        raise ValueError("class values must be smaller than num_classes")
     if not isinstance(num_classes, torch.SymInt):
         return NotImplemented
     classes: Any = num_classes
@@ -261,6 +265,8 @@ def _quantile(x: Any, q: Any, dim: Any, keepdim: bool, interpolation: str, out: 
     known = x.dtype in (torch.float32, torch.float64) and (not isinstance(q, torch.Tensor) or (q.dtype == x.dtype and q.dim() <= 1))
     if not known or out is not None or x.dim() == 0 or (isinstance(q, float) and not 0 <= q <= 1):
         return NotImplemented
+    for size in x.shape:
+        at_least(size, 1)
     rank, at = x.dim(), -1 if dim is None else dim % x.dim()
     rows = (x.flatten() if dim is None else x.movedim(dim, -1)).sort(-1)[0]
     several = isinstance(q, torch.Tensor) and q.dim() == 1

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decompositions
 
+from kernelllm.compiler.capture.least_sizes import at_least
 from kernelllm.compiler.capture.patching import patch
 
 
@@ -27,8 +28,14 @@ def patched(stack: ExitStack) -> None:
     patch(stack, decompositions, "_compute_upsample_nearest_indices", _nearest)
 
 
+def _not_empty(x: Tensor, output_size: Sequence[int]) -> None:
+    for size in (*x.shape[1:], *output_size):
+        at_least(size, 1)
+
+
 def _nearest(x: Tensor, output_size: Sequence[int], scales: Sequence[float | None], exact: bool = False) -> list[Tensor]:
     """For each spatial dimension the element that each output takes, to be broadcast with those of the others."""
+    _not_empty(x, output_size)
     found, dims = [], len(output_size)
     for d, (out, scale) in enumerate(zip(output_size, scales, strict=True)):
         step = decompositions._compute_scale(x.shape[d - dims], out, False, scale)
@@ -43,6 +50,7 @@ def _rule() -> Callable[..., Tensor]:
     plain = decompositions._upsample_linear
 
     def interpolated(input: Tensor, output_size: Sequence[int], align_corners: bool, scales: Sequence[float | None]) -> Tensor:
+        _not_empty(input, output_size)
         if not input.is_floating_point():
             whole: Tensor = plain(input, output_size, align_corners, scales)
             return whole
