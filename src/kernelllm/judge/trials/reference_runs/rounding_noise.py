@@ -84,7 +84,19 @@ class EagerNoise(OperatorMode):
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
             return leaf
         noise = torch.rand(leaf.shape, dtype=torch.float64, device=leaf.device, generator=self._generator)
-        return (leaf * (1 + torch.finfo(leaf.dtype).eps * (2 * noise - 1))).to(leaf.dtype)
+        return (leaf + self._unit(leaf) * torch.finfo(leaf.dtype).eps * (2 * noise - 1)).to(leaf.dtype)
+
+    def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
+        """What a unit of rounding is a share of."""
+        return leaf.double()
+
+
+class LastBitNoise(EagerNoise):
+    """The same, and no further than to a neighbour: one number of six moves, which is about as much again as eager has rounded."""
+
+    def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
+        wide = leaf.double()
+        return torch.where(wide == 0, 0.0, torch.ldexp(torch.full_like(wide, 0.6), torch.frexp(wide).exponent - 1))
 
 
 def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:
