@@ -278,6 +278,20 @@ def test_infinities_on_the_way_may_end_as_numbers_or_not() -> None:
     assert not run.compared(other, Rules()).ok, "of the problem's own inputs"
 
 
+def test_weights_of_large_scores_are_known_as_well_as_the_scores_are() -> None:
+    """A compiler may contract the exponent in a row's weights and not in their sum, and large scores round by far more than weights do."""
+    source = NEAREST.replace("at = (x @ w).argmax(-1)", "y = torch.softmax(x @ w, 1)").replace("at, w.T[at].float()", "y @ w.T")
+    source = source.replace(".bfloat16()", "").replace("4", "16").replace("5000", "32")
+    reference = prepare(Problem(name="p", source=source), SizeSet(label="original"), {}, "cpu", 0, True)
+    for size, right in ((1.0, False), (50.0, True)):
+        x, w = (tensor * size for tensor in reference.inputs(0))
+        run = reference.run([x, w], 0)
+        contracted = run.expected.value * (1 + (x @ w).amax(1, keepdim=True) * 5e-8)
+        assert run.compared(contracted, Rules(scaled=True)).ok
+        assert run.compared(run.expected.value * (1 + 3e-4 * torch.randn(12, 1)), Rules(scaled=True)).ok == right
+        assert not run.compared(run.expected.value * 1.01, Rules(scaled=True)).ok
+
+
 INSIDE = """
 import torch
 class Model(torch.nn.Module):
