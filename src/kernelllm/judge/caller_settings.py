@@ -23,15 +23,18 @@ WHERE = {
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
     INFERENCE: "where inputs were made in inference mode",
     THREAD: "where another thread calls it than the one that built it (look at threading.local)",
-    MULTIPROCESSORS: "on a GPU with another number of multiprocessors",
+    MULTIPROCESSORS: "on a GPU of another generation, with another number of multiprocessors",
     LAZY: "where complex inputs are conjugated lazily (x.conj(), whose imaginary part is negated in name alone: resolve_conj, resolve_neg)",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
 """What a reader is told of each."""
 _set_deterministic = torch._C._set_deterministic_algorithms  # torch's own function imports Inductor first, which takes seconds
-_OTHER_COUNT = 11
-"""Multiprocessors of a small GPU."""
+_OTHER_GPUS = (
+    {"multi_processor_count": 11, "major": 8, "minor": 6, "name": "NVIDIA GeForce RTX 3050"},
+    {"multi_processor_count": 11, "major": 9, "minor": 0, "name": "NVIDIA H100 PCIe MIG 1g.10gb"},
+)
+"""What a small GPU says of itself: the first one of another generation is taken."""
 _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 """Elements before a tensor."""
 
@@ -43,7 +46,7 @@ def setting(name: str, model: Any) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     anomaly, precision = torch.is_anomaly_enabled(), torch.get_float32_matmul_precision()
     gpu: Any = torch.cuda.get_device_properties(0) if name == MULTIPROCESSORS else None  # what stands for one here may be written into
-    count = gpu.multi_processor_count if gpu else 0
+    own = dict(vars(gpu)) if gpu else {}
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
     try:
         if name == FLOAT64:
@@ -55,7 +58,7 @@ def setting(name: str, model: Any) -> Iterator[None]:
         elif name == PRECISION:
             torch.set_float32_matmul_precision("high")
         elif gpu:
-            gpu.multi_processor_count = _OTHER_COUNT
+            vars(gpu).update(next(other for other in _OTHER_GPUS if other["major"] != gpu.major))
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield
@@ -69,7 +72,7 @@ def setting(name: str, model: Any) -> Iterator[None]:
         elif name == PRECISION:
             torch.set_float32_matmul_precision(precision)
         elif gpu:
-            gpu.multi_processor_count = count
+            vars(gpu).update(own)
         for parameter in frozen:
             parameter.requires_grad_(True)
 

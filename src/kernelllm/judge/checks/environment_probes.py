@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernelllm.judge.checks.call_counts import orders_versions
 from kernelllm.judge.checks.syntax import Source
 
 MACHINE = (
@@ -49,6 +50,33 @@ def own_names(known: Source) -> Iterator[ast.expr]:
             asked = [node]  # __name__.startswith
         if asked and not (texts and texts <= _LEFT_TO_FILES):
             yield asked[0]
+
+
+def circumstances(known: Source) -> Iterator[tuple[str, int]]:
+    """What else a file asks that is one thing where it is judged and may be another where it is used: what it asks, and the line."""
+    for node in known.nodes:
+        if isinstance(node, ast.Name) and node.id == "__debug__":
+            above = known.parents.get(node)
+            if not (isinstance(above, ast.If) and all(isinstance(statement, ast.Assert | ast.Raise) for statement in above.body)):
+                yield "whether Python leaves out assertions (__debug__)", node.lineno
+        if isinstance(node, ast.FunctionDef) and orders_versions(ast.walk(node)):
+            yield "how often a tensor was written into (_version)", node.lineno
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        if any(map(_own_class, sides)):
+            yield "whether a class was derived from its own", node.lineno
+        numbers = [side for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, int)]
+        if numbers and any(isinstance(side, ast.Attribute) and side.attr == "_version" for side in sides):
+            yield "how often a tensor was written into (_version)", node.lineno
+
+
+def _own_class(node: ast.expr) -> bool:
+    """``type(self)`` or ``self.__class__``."""
+    match node:
+        case ast.Call(func=ast.Name(id="type"), args=[ast.Name(id="self")]) | ast.Attribute(value=ast.Name(id="self"), attr="__class__"):
+            return True
+    return False
 
 
 def _own_name(node: ast.expr) -> bool:
