@@ -365,9 +365,8 @@ def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
     return {
         "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing(), "_lazy_init": nothing(),
         "device_count": lambda: 1, "current_device": lambda: 0, "set_device": nothing(), "synchronize": nothing(),
-        "get_device_properties": lambda device=None: properties,
+        "get_device_properties": lambda device=None: properties, "get_device_name": lambda device=None: properties.name,
         "get_device_capability": lambda device=None: (properties.major, properties.minor),
-        "get_device_name": lambda device=None: properties.name,
         "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering,
         "set_stream": nothing(),
         "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing(),
