@@ -27,6 +27,8 @@ _CENTRED = frozenset((
 ))  # fmt: skip
 """Norms that subtract a mean, which they return beside its scale."""
 _WEIGHTS = frozenset(("_softmax", "_safe_softmax"))
+_MOST_OF_SCORES = 0.005
+"""Beyond it a weight says nothing, and a kernel that is further off has another reason."""
 _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
@@ -42,7 +44,7 @@ class Float64Noise(OperatorMode):
         result, name = func(*args, **(kwargs or {})), str(func)
         if operator(name) in _CENTRED and result[1].numel():
             result = (result[0] + self._of_mean(operator(name), args[1], *result[:3]), *result[1:])
-        if operator(name) in _WEIGHTS and args[0].dim() and result.numel():
+        if operator(name) in _WEIGHTS and args[0].dim() and result.numel() and self._roundings <= 1:
             result = result * (1 + self._of_scores(args[0], args[1]))
         if family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
             return result
@@ -63,7 +65,7 @@ class Float64Noise(OperatorMode):
         """What rounding makes of an exponential of large numbers: who computes it twice, as part and as sum of a row, has two of them."""
         largest = scores.abs().nan_to_num(0.0, 0.0).amax(dim, keepdim=True)
         noise = torch.rand(largest.shape, dtype=torch.float64, device=scores.device, generator=self._generator)
-        return largest * self._roundings * torch.finfo(torch.float32).eps * (2 * noise - 1)
+        return (largest * self._roundings * torch.finfo(torch.float32).eps).clamp_max(_MOST_OF_SCORES) * (2 * noise - 1)
 
     def _of_mean(self, name: str, factor: torch.Tensor | None, out: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """What another rounding of the mean changes of a norm's output."""
