@@ -375,7 +375,8 @@ def test_addresses_of_parameters_are_no_inputs(key: str, told: bool) -> None:
     "torch.initial_seed()", "torch.get_rng_state()", "type(k)", "import os\nos.getpid()", "import threading\nthreading.current_thread()",
     "torch.cuda.memory_allocated()", "import sys\nsys.getrefcount(k)", "import warnings\nlen(warnings.filters)", "__name__ == 'mine'",
     "__name__.startswith('k')", "class C:\n pass\nif C.__module__ == 'mine':\n pass", "torch.utils.data.get_worker_info()",
-    "if not __debug__:\n a = 2", "class C:\n def f(self):\n  return type(self) is C", "torch.zeros(1)._version == 3",
+    "if not __debug__:\n a = 2", "class C:\n def f(self):\n  return type(self) is C", "torch.zeros(1)._version == 3", "hash('relu') % 7",
+    "2.0 if k.device.index else 1.0", "torch.cuda.current_device() == 1",
     "def f(x):\n seen = x._version\n return seen > 3",
 ])  # fmt: skip
 def test_asking_where_one_runs_is_told_and_decides_nothing(code: str) -> None:

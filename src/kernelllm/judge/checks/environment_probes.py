@@ -37,6 +37,8 @@ _OF_PYTHON = (
 PROCESS = (*(f"torch.{name}" for name in _OF_TORCH), *_OF_PYTHON)
 """Which process, with which seed, how it stands, and numbers that differ from process to process: no kernel needs them."""
 _NAMES = ("__name__", "__module__", "__qualname__", "__package__")
+_VERSIONS = "how often a tensor was written into (_version)"
+_WHICH_GPU = "which GPU of several it runs on"
 _LEFT_TO_FILES = frozenset({"__main__"})
 
 
@@ -55,20 +57,42 @@ def own_names(known: Source) -> Iterator[ast.expr]:
 def circumstances(known: Source) -> Iterator[tuple[str, int]]:
     """What else a file asks that is one thing where it is judged and may be another where it is used: what it asks, and the line."""
     for node in known.nodes:
-        if isinstance(node, ast.Name) and node.id == "__debug__":
-            above = known.parents.get(node)
-            if not (isinstance(above, ast.If) and all(isinstance(statement, ast.Assert | ast.Raise) for statement in above.body)):
-                yield "whether Python leaves out assertions (__debug__)", node.lineno
-        if isinstance(node, ast.FunctionDef) and orders_versions(ast.walk(node)):
-            yield "how often a tensor was written into (_version)", node.lineno
-        if not isinstance(node, ast.Compare):
-            continue
-        sides = [node.left, *node.comparators]
-        if any(map(_own_class, sides)):
-            yield "whether a class was derived from its own", node.lineno
-        numbers = [side for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, int)]
-        if numbers and any(isinstance(side, ast.Attribute) and side.attr == "_version" for side in sides):
-            yield "how often a tensor was written into (_version)", node.lineno
+        what = ""
+        match node:
+            case ast.Name(id="__debug__"):
+                above = known.parents.get(node)
+                guards = isinstance(above, ast.If) and all(isinstance(statement, ast.Assert | ast.Raise) for statement in above.body)
+                what = "" if guards else "whether Python leaves out assertions (__debug__)"
+            case ast.FunctionDef() if orders_versions(ast.walk(node)):
+                what = _VERSIONS
+            case ast.Call(func=ast.Name(id="hash"), args=[text]) if known.text(text) is not None:
+                what = "for the hash of a text, another one in each process"
+            case ast.If(test=test) | ast.IfExp(test=test) if _is_gpu(test):
+                what = _WHICH_GPU
+            case ast.Compare(left=left, comparators=others):
+                what = _compared([left, *others])
+        if what:
+            yield what, getattr(node, "lineno", 0)
+
+
+def _compared(sides: list[ast.expr]) -> str:
+    if any(map(_own_class, sides)):
+        return "whether a class was derived from its own"
+    if not any(isinstance(side, ast.Constant) and type(side.value) is int for side in sides):
+        return ""
+    if any(map(_is_gpu, sides)):
+        return _WHICH_GPU
+    return _VERSIONS if any(isinstance(side, ast.Attribute) and side.attr == "_version" for side in sides) else ""
+
+
+def _is_gpu(node: ast.expr) -> bool:
+    """``x.device.index`` or ``x.get_device()``."""
+    match node:
+        case ast.Attribute(value=ast.Attribute(attr="device"), attr="index") | ast.Call(func=ast.Attribute(attr="get_device"), args=[]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="current_device"), args=[]):
+            return True
+    return False
 
 
 def _own_class(node: ast.expr) -> bool:
