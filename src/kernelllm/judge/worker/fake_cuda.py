@@ -375,9 +375,9 @@ def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
         "reset_peak_memory_stats": nothing(), "reset_max_memory_allocated": nothing(),
         "mem_get_info": lambda device=None: (gpu.memory_bytes - 3 * used, gpu.memory_bytes),
         "manual_seed": nothing(), "manual_seed_all": nothing(), "is_bf16_supported": lambda *a, **k: True,
-        "is_tf32_supported": lambda: True, "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8), "set_rng_state": nothing(),
-        "get_arch_list": lambda: [gpu.arch], "is_current_stream_capturing": lambda: properties.capturing, "CUDAGraph": graphs,
-        "graph": graphs, "ipc_collect": nothing(),
+        "is_tf32_supported": lambda: True, "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": nothing(), "get_arch_list": lambda: [gpu.arch], "CUDAGraph": graphs, "graph": graphs, "ipc_collect": nothing(),
+        "is_current_stream_capturing": lambda: properties.capturing,
         "nvtx": types.SimpleNamespace(range_push=nothing(), range_pop=nothing(), mark=nothing(), range=_entering),
     }  # fmt: skip
 
