@@ -21,7 +21,7 @@ WHERE = {
     PRECISION: "where torch may compute products in TF32 (torch.set_float32_matmul_precision)",
     FROZEN: "where the parameters need no gradients (requires_grad_(False))",
     RESULTS: "where inputs are results of other operations, with gradients",
-    PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
+    PARAMETERS: "where inputs are parameters (torch.nn.Parameter), with gradients of an earlier step",
     INFERENCE: "where inputs were made in inference mode",
     THREAD: "where another thread calls it than the one that built it (look at threading.local)",
     MULTIPROCESSORS: "on a GPU of another generation, with another number of multiprocessors, less memory and less cache",
@@ -104,7 +104,11 @@ def given(name: str, inputs: Any) -> Any:
             return tensor.clone()  # the call is made in inference mode
         if not tensor.is_floating_point():
             return tensor
-        return tensor.detach().requires_grad_(True).view_as(tensor) if name == RESULTS else torch.nn.Parameter(tensor.detach(), False)
+        if name == RESULTS:
+            return tensor.detach().requires_grad_(True).view_as(tensor)
+        parameter = torch.nn.Parameter(tensor.detach(), False)
+        parameter.grad = torch.ones_like(parameter) if not parameter.is_complex() else None
+        return parameter
 
     return mapped(inputs, changed)
 

@@ -37,6 +37,7 @@ _OF_PYTHON = (
 PROCESS = (*(f"torch.{name}" for name in _OF_TORCH), *_OF_PYTHON)
 """Which process, with which seed, how it stands, and numbers that differ from process to process: no kernel needs them."""
 _NAMES = ("__name__", "__module__", "__qualname__", "__package__")
+_ANY_ERROR = ("Exception", "BaseException", "RuntimeError")
 _VERSIONS = "how often a tensor was written into (_version)"
 _WHICH_GPU = "which GPU of several it runs on"
 _LEFT_TO_FILES = frozenset({"__main__"})
@@ -71,8 +72,29 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 what = _WHICH_GPU
             case ast.Compare(left=left, comparators=others):
                 what = _compared([left, *others])
+            case ast.Try() if _goes_on_without_launch(known, node):
+                what = "whether a launch fails, and gives another result where it does"
         if what:
             yield what, getattr(node, "lineno", 0)
+
+
+def _goes_on_without_launch(known: Source, node: ast.Try) -> bool:
+    """Whether a launch, or a call of a function that has one, lies in a try whose handler takes any error and gives a result."""
+    launching = {f.name for f in known.nodes if isinstance(f, ast.FunctionDef) and any(map(_is_launch, ast.walk(f)))}
+    calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
+    if not any(_is_launch(call) or (isinstance(call.func, ast.Name) and call.func.id in launching) for call in calls):
+        return False
+    broad = [h for h in node.handlers if h.type is None or (isinstance(h.type, ast.Name) and h.type.id in _ANY_ERROR)]
+    inside = [[inner for statement in handler.body for inner in ast.walk(statement)] for handler in broad]
+    return any(
+        any(isinstance(inner, ast.Return) and inner.value is not None for inner in nodes)
+        and not any(isinstance(inner, ast.Raise) or _is_launch(inner) for inner in nodes)
+        for nodes in inside
+    )
+
+
+def _is_launch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
 
 
 def _compared(sides: list[ast.expr]) -> str:
