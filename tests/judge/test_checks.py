@@ -375,10 +375,21 @@ def test_addresses_of_parameters_are_no_inputs(key: str, told: bool) -> None:
     "torch.initial_seed()", "torch.get_rng_state()", "type(k)", "import os\nos.getpid()", "import threading\nthreading.current_thread()",
     "torch.cuda.memory_allocated()", "import sys\nsys.getrefcount(k)", "import warnings\nlen(warnings.filters)", "__name__ == 'mine'",
     "__name__.startswith('k')", "class C:\n pass\nif C.__module__ == 'mine':\n pass", "torch.utils.data.get_worker_info()",
+    "if not __debug__:\n a = 2", "class C:\n def f(self):\n  return type(self) is C", "torch.zeros(1)._version == 3", "hash('relu') % 7",
+    "2.0 if k.device.index else 1.0", "torch.cuda.current_device() == 1",
+    "def f(x):\n try:\n  return k[(1,)](x)\n except Exception:\n  return x * 0",
+    "def f(x):\n seen = x._version\n return seen > 3",
 ])  # fmt: skip
 def test_asking_where_one_runs_is_told_and_decides_nothing(code: str) -> None:
     found = checks.source_findings(ALL, HARMLESS + code, LANGUAGE)
     assert [(f.check, f.severity) for f in found] == [("kernel_names", Severity.WARN)]
+
+
+def test_assertions_that_python_may_leave_out_are_no_question() -> None:
+    code = "if __debug__:\n assert k\nclass C:\n def f(self):\n  return type(self).__doc__\n"
+    code += "def f(x):\n try:\n  k[(1,)](x)\n except RuntimeError as error:\n  raise ValueError from error\n"
+    code += "def g():\n try:\n  return torch.cuda.device_count()\n except Exception:\n  return 1"
+    assert not checks.source_findings(ALL, HARMLESS + code, LANGUAGE)
 
 
 @pytest.mark.parametrize(("code", "told"), [("os.environ.get('OMP_NUM_THREADS')", True), ("os.environ['OMP_NUM_THREADS'] = '1'", False)])

@@ -13,6 +13,7 @@ from kernelllm.problems.nested import mapped
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
 ANOMALY, PRECISION, LAZY, THREAD, MULTIPROCESSORS = "anomaly", "precision", "lazy", "thread", "multiprocessors"
+AROUND = "around"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
@@ -20,18 +21,24 @@ WHERE = {
     PRECISION: "where torch may compute products in TF32 (torch.set_float32_matmul_precision)",
     FROZEN: "where the parameters need no gradients (requires_grad_(False))",
     RESULTS: "where inputs are results of other operations, with gradients",
-    PARAMETERS: "where inputs are parameters (torch.nn.Parameter)",
+    PARAMETERS: "where inputs are parameters (torch.nn.Parameter), with gradients of an earlier step",
     INFERENCE: "where inputs were made in inference mode",
     THREAD: "where another thread calls it than the one that built it (look at threading.local)",
-    MULTIPROCESSORS: "on a GPU with another number of multiprocessors",
+    MULTIPROCESSORS: "on a GPU of another generation, with another number of multiprocessors, less memory and less cache",
+    AROUND: "below torch.autocast, on another stream than the usual one, or while a CUDA graph is captured",
     LAZY: "where complex inputs are conjugated lazily (x.conj(), whose imaginary part is negated in name alone: resolve_conj, resolve_neg)",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
 }
 """What a reader is told of each."""
 _set_deterministic = torch._C._set_deterministic_algorithms  # torch's own function imports Inductor first, which takes seconds
-_OTHER_COUNT = 11
-"""Multiprocessors of a small GPU."""
+_OTHER_GPUS = (
+    {"multi_processor_count": 11, "major": 8, "minor": 6, "name": "NVIDIA GeForce RTX 3050", "total_memory": 2**33, "L2_cache_size": 2**20},
+    {"multi_processor_count": 11, "major": 9, "minor": 0, "name": "NVIDIA H100 PCIe MIG 1g.10gb", "total_memory": 10 * 2**30},
+)
+"""What a small GPU says of itself: the first one of another generation is taken."""
+_STREAM = 0x5A7E0
+"""Where another stream would be."""
 _BEFORE = {BEHIND: 16, UNALIGNED: 1}
 """Elements before a tensor."""
 
@@ -42,8 +49,10 @@ def setting(name: str, model: Any) -> Iterator[None]:
     default, strict = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     anomaly, precision = torch.is_anomaly_enabled(), torch.get_float32_matmul_precision()
-    gpu: Any = torch.cuda.get_device_properties(0) if name == MULTIPROCESSORS else None  # what stands for one here may be written into
-    count = gpu.multi_processor_count if gpu else 0
+    # What stands for a GPU and its stream here may be written into.
+    gpu: Any = torch.cuda.get_device_properties(0) if name in (MULTIPROCESSORS, AROUND) else None
+    stream: Any = torch.cuda.current_stream() if name == AROUND else None
+    own = dict(vars(gpu)) if gpu else {}
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
     try:
         if name == FLOAT64:
@@ -54,8 +63,11 @@ def setting(name: str, model: Any) -> Iterator[None]:
             torch.autograd.set_detect_anomaly(True)
         elif name == PRECISION:
             torch.set_float32_matmul_precision("high")
+        elif stream:
+            stream.cuda_stream, gpu.capturing = _STREAM, True
+            torch.set_autocast_enabled("cuda", True)
         elif gpu:
-            gpu.multi_processor_count = _OTHER_COUNT
+            vars(gpu).update(next(other for other in _OTHER_GPUS if other["major"] != gpu.major))
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield
@@ -69,7 +81,11 @@ def setting(name: str, model: Any) -> Iterator[None]:
         elif name == PRECISION:
             torch.set_float32_matmul_precision(precision)
         elif gpu:
-            gpu.multi_processor_count = count
+            vars(gpu).clear()
+            vars(gpu).update(own)
+        if stream:
+            torch.set_autocast_enabled("cuda", False)
+            del stream.cuda_stream
         for parameter in frozen:
             parameter.requires_grad_(True)
 
@@ -88,7 +104,11 @@ def given(name: str, inputs: Any) -> Any:
             return tensor.clone()  # the call is made in inference mode
         if not tensor.is_floating_point():
             return tensor
-        return tensor.detach().requires_grad_(True).view_as(tensor) if name == RESULTS else torch.nn.Parameter(tensor.detach(), False)
+        if name == RESULTS:
+            return tensor.detach().requires_grad_(True).view_as(tensor)
+        parameter = torch.nn.Parameter(tensor.detach(), False)
+        parameter.grad = torch.ones_like(parameter) if not parameter.is_complex() else None
+        return parameter
 
     return mapped(inputs, changed)
 

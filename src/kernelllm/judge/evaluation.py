@@ -218,7 +218,7 @@ class Evaluation:
             if worker.left > _LEFT * worker.seconds:
                 trials.findings += try_two_models(worker, reference, seed)
                 trials.findings += try_state_dict(worker, reference, seed)
-                trials.findings += try_settings(worker, reference, seed)
+                trials.findings += try_settings(worker, reference, seed, self._candidate.source)
                 trials.findings += try_unconstrained_inputs(worker, reference, seed)
                 trials.findings += try_near_zero(worker, reference, seed)
                 try_homogeneity(worker, reference, seed)

@@ -24,7 +24,7 @@ def counts_its_calls(source: str) -> bool:
     known = parse_source(source)
     if known is None:
         return False
-    if any(_takes_next(nodes) or _orders_versions(nodes) for nodes in known.functions.values()):
+    if any(_takes_next(nodes) or orders_versions(nodes) for nodes in known.functions.values()):
         return True
     read = Counter(name for nodes in known.functions.values() for name in _read(nodes))
     if set(_kept_iterators(known)) & set(read):
@@ -119,7 +119,7 @@ def _yields(nodes: Iterable[ast.AST]) -> bool:
     return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
 
 
-def _orders_versions(nodes: Iterable[ast.AST]) -> bool:
+def orders_versions(nodes: Iterable[ast.AST]) -> bool:
     """``buffer._version > 600``: a tensor's count of what was written into it, of which more is asked than whether it is another one."""
     nodes = list(nodes)
     named = {"_version"}

@@ -6,12 +6,17 @@ Between two of them, at one of them, or where a remainder is one of them it may 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
+from typing import Any
 
 from kernelllm.judge.checks.parsed_source import parse_source
 
 _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
+_SOLVED, _SELDOM = range(17, 4097), 8
+"""Sizes that are tried in a comparison, and the share of them for which it may hold: for more, any size will do."""
+_ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Mod | ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift
 
 
 def compared_sizes(source: str) -> tuple[int, ...]:
@@ -38,7 +43,56 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
                 found.add((0, value))
     listed = {value for node in _listed(source) if (value := _number(node, named)) is not None}
     found |= {(0, value) for value in listed if _LEAST <= value <= _LARGEST} | {(0, value) for value in _few(compares, named)}
+    found |= {(0, value) for node in compares for value in _solutions(node, named)}
     return tuple(sorted(found))
+
+
+def _solutions(node: ast.Compare, named: dict[str, int]) -> list[int]:
+    """Numbers for which a comparison of what is computed from one number holds, as ``n * 7 % 96 == 5`` or ``rows * columns // 32 == 9``:
+    the smallest, and those with most divisors, which a product of sizes may be. None where it holds for many, or for none."""
+    unknown: dict[str, ast.expr] = {}
+    test = _Unknown(named, unknown).visit(copy.deepcopy(node))
+    if len(unknown) != 1 or not any(isinstance(part, ast.BinOp) for part in ast.walk(test)) or _is_multiple(node, named):
+        return []
+    code = compile(ast.fix_missing_locations(ast.Expression(test)), "comparison", "eval")
+    try:
+        found = [bool(eval(code, {"__builtins__": {}, "n": n})) for n in _SOLVED]
+    except (ArithmeticError, ValueError, TypeError):
+        return []
+    seldom = sum(found) * 2 <= len(found)
+    holds = [n for n, held in zip(_SOLVED, found, strict=True) if held == seldom]
+    if not holds or len(holds) * _SELDOM > len(found):
+        return []
+    return [holds[0], *sorted(holds, key=lambda n: -sum(n % d == 0 for d in range(2, 64)))[:2]]
+
+
+def _is_multiple(node: ast.Compare, named: dict[str, int]) -> bool:
+    """``n % 64 == 0``, as many honest files ask."""
+    return isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod) and _number(node.comparators[0], named) == 0
+
+
+class _Unknown(ast.NodeTransformer):
+    """Puts a name in the place of what is no number of the text, and of products of such."""
+
+    def __init__(self, named: dict[str, int], unknown: dict[str, ast.expr]) -> None:
+        self._named, self._unknown = named, unknown
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Compare | ast.cmpop | ast.operator | ast.expr_context) or (
+            isinstance(node, ast.Tuple | ast.List | ast.Set) and node.elts
+        ):
+            return self.generic_visit(node)
+        if not isinstance(node, ast.expr):
+            return node
+        if (value := _number(node, self._named)) is not None:
+            return ast.Constant(value=value)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC) and not self._is_product(node):
+            return self.generic_visit(node)
+        self._unknown[ast.dump(node)] = node
+        return ast.Name(id="n", ctx=ast.Load())
+
+    def _is_product(self, node: ast.BinOp) -> bool:
+        return isinstance(node.op, ast.Mult) and all(_number(side, self._named) is None for side in (node.left, node.right))
 
 
 def _listed(source: str) -> Iterator[ast.expr]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernelllm.judge.checks.call_counts import orders_versions
 from kernelllm.judge.checks.syntax import Source
 
 MACHINE = (
@@ -36,6 +37,9 @@ _OF_PYTHON = (
 PROCESS = (*(f"torch.{name}" for name in _OF_TORCH), *_OF_PYTHON)
 """Which process, with which seed, how it stands, and numbers that differ from process to process: no kernel needs them."""
 _NAMES = ("__name__", "__module__", "__qualname__", "__package__")
+_ANY_ERROR = ("Exception", "BaseException", "RuntimeError")
+_VERSIONS = "how often a tensor was written into (_version)"
+_WHICH_GPU = "which GPU of several it runs on"
 _LEFT_TO_FILES = frozenset({"__main__"})
 
 
@@ -49,6 +53,76 @@ def own_names(known: Source) -> Iterator[ast.expr]:
             asked = [node]  # __name__.startswith
         if asked and not (texts and texts <= _LEFT_TO_FILES):
             yield asked[0]
+
+
+def circumstances(known: Source) -> Iterator[tuple[str, int]]:
+    """What else a file asks that is one thing where it is judged and may be another where it is used: what it asks, and the line."""
+    for node in known.nodes:
+        what = ""
+        match node:
+            case ast.Name(id="__debug__"):
+                above = known.parents.get(node)
+                guards = isinstance(above, ast.If) and all(isinstance(statement, ast.Assert | ast.Raise) for statement in above.body)
+                what = "" if guards else "whether Python leaves out assertions (__debug__)"
+            case ast.FunctionDef() if orders_versions(ast.walk(node)):
+                what = _VERSIONS
+            case ast.Call(func=ast.Name(id="hash"), args=[text]) if known.text(text) is not None:
+                what = "for the hash of a text, another one in each process"
+            case ast.If(test=test) | ast.IfExp(test=test) if _is_gpu(test):
+                what = _WHICH_GPU
+            case ast.Compare(left=left, comparators=others):
+                what = _compared([left, *others])
+            case ast.Try() if _goes_on_without_launch(known, node):
+                what = "whether a launch fails, and gives another result where it does"
+        if what:
+            yield what, getattr(node, "lineno", 0)
+
+
+def _goes_on_without_launch(known: Source, node: ast.Try) -> bool:
+    """Whether a launch, or a call of a function that has one, lies in a try whose handler takes any error and gives a result."""
+    launching = {f.name for f in known.nodes if isinstance(f, ast.FunctionDef) and any(map(_is_launch, ast.walk(f)))}
+    calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
+    if not any(_is_launch(call) or (isinstance(call.func, ast.Name) and call.func.id in launching) for call in calls):
+        return False
+    broad = [h for h in node.handlers if h.type is None or (isinstance(h.type, ast.Name) and h.type.id in _ANY_ERROR)]
+    inside = [[inner for statement in handler.body for inner in ast.walk(statement)] for handler in broad]
+    return any(
+        any(isinstance(inner, ast.Return) and inner.value is not None for inner in nodes)
+        and not any(isinstance(inner, ast.Raise) or _is_launch(inner) for inner in nodes)
+        for nodes in inside
+    )
+
+
+def _is_launch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+
+
+def _compared(sides: list[ast.expr]) -> str:
+    if any(map(_own_class, sides)):
+        return "whether a class was derived from its own"
+    if not any(isinstance(side, ast.Constant) and type(side.value) is int for side in sides):
+        return ""
+    if any(map(_is_gpu, sides)):
+        return _WHICH_GPU
+    return _VERSIONS if any(isinstance(side, ast.Attribute) and side.attr == "_version" for side in sides) else ""
+
+
+def _is_gpu(node: ast.expr) -> bool:
+    """``x.device.index`` or ``x.get_device()``."""
+    match node:
+        case ast.Attribute(value=ast.Attribute(attr="device"), attr="index") | ast.Call(func=ast.Attribute(attr="get_device"), args=[]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="current_device"), args=[]):
+            return True
+    return False
+
+
+def _own_class(node: ast.expr) -> bool:
+    """``type(self)`` or ``self.__class__``."""
+    match node:
+        case ast.Call(func=ast.Name(id="type"), args=[ast.Name(id="self")]) | ast.Attribute(value=ast.Name(id="self"), attr="__class__"):
+            return True
+    return False
 
 
 def _own_name(node: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kernelllm.backends.base import Backend, LanguageNames
 from kernelllm.core.types import Finding, Severity
-from kernelllm.judge.checks.environment_probes import MACHINE, PROCESS, own_names
+from kernelllm.judge.checks.environment_probes import MACHINE, PROCESS, circumstances, own_names
 from kernelllm.judge.checks.scopes import Binding
 from kernelllm.judge.checks.string_values import Parameter
 from kernelllm.judge.checks.syntax import Source, analyse, kernels, starts
@@ -51,6 +51,9 @@ class KernelNames:
         for asked in own_names(known):
             message = "Asks under which name it was loaded: judge and user may get different kernels."
             found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=asked.lineno))
+        for what, line in circumstances(known):
+            message = f"Asks {what}: judge and user may get different kernels."
+            found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=line))
         made = {function.name for function in jitted}
         for node in known.attributes():
             if not isinstance(node.ctx, ast.Load) and _is_kernel(known, node.value, made):

@@ -351,7 +351,7 @@ def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
         warp_size=32, max_threads_per_multi_processor=2048, max_threads_per_block=1024, regs_per_multiprocessor=gpu.registers_per_sm,
         shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=gpu.shared_bytes,
         shared_memory_per_multiprocessor=gpu.shared_bytes + 1024, L2_cache_size=gpu.l2_bytes, is_integrated=0, gcnArchName=gpu.arch,
-        clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120,
+        clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120, capturing=False,
     )  # fmt: skip
     stream, used = Stream(), gpu.memory_bytes // 64
 
@@ -365,8 +365,8 @@ def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
     return {
         "is_available": lambda: True, "is_initialized": lambda: True, "init": nothing(), "_lazy_init": nothing(),
         "device_count": lambda: 1, "current_device": lambda: 0, "set_device": nothing(), "synchronize": nothing(),
-        "get_device_properties": lambda device=None: properties,
-        "get_device_capability": lambda device=None: capability, "get_device_name": lambda device=None: gpu.name,
+        "get_device_properties": lambda device=None: properties, "get_device_name": lambda device=None: properties.name,
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
         "current_stream": lambda device=None: stream, "default_stream": lambda device=None: stream, "stream": _entering,
         "set_stream": nothing(),
         "Stream": Stream, "ExternalStream": Stream, "Event": Event, "device": _Device, "device_of": _entering, "empty_cache": nothing(),
@@ -374,10 +374,10 @@ def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
         "memory_reserved": lambda device=None: 2 * used, "max_memory_reserved": lambda device=None: 2 * used,
         "reset_peak_memory_stats": nothing(), "reset_max_memory_allocated": nothing(),
         "mem_get_info": lambda device=None: (gpu.memory_bytes - 3 * used, gpu.memory_bytes),
-        "manual_seed": nothing(), "manual_seed_all": nothing(),
-        "is_bf16_supported": lambda *a, **k: True, "is_tf32_supported": lambda: True, "is_current_stream_capturing": lambda: False,
-        "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8), "set_rng_state": nothing(),
-        "get_arch_list": lambda: [gpu.arch], "CUDAGraph": graphs, "graph": graphs, "ipc_collect": nothing(),
+        "manual_seed": nothing(), "manual_seed_all": nothing(), "is_bf16_supported": lambda *a, **k: True,
+        "is_tf32_supported": lambda: True, "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": nothing(), "get_arch_list": lambda: [gpu.arch], "CUDAGraph": graphs, "graph": graphs, "ipc_collect": nothing(),
+        "is_current_stream_capturing": lambda: properties.capturing,
         "nvtx": types.SimpleNamespace(range_push=nothing(), range_pop=nothing(), mark=nothing(), range=_entering),
     }  # fmt: skip
 

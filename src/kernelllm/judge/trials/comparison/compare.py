@@ -237,7 +237,7 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
     if not reference.is_floating_point():
         return _whole_numbers(path, mine, reference, (exact, *equally_right) if rules.exact else ())
     if rules.only_finite:
-        reference = torch.where(reference.abs() <= _safe(reference.dtype), reference, math.nan)
+        reference = torch.where(reference.abs() <= safe_number(reference.dtype), reference, math.nan)
     exact = exact if rules.exact and _usable(exact, reference) else None
     equally_right = tuple(one for one in equally_right if rules.exact and _usable(one, reference))
     quick = _clearly_right(mine, reference, rules)
@@ -250,7 +250,7 @@ def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, 
     return quick if sampled.ok else sampled
 
 
-def _safe(dtype: torch.dtype) -> float:
+def safe_number(dtype: torch.dtype) -> float:
     """A number up to which no other order of the same operations overflows."""
     largest = torch.finfo(dtype).max
     return float(max(largest**0.5, largest / 8 if largest < _SMALL_RANGE else 0.0))

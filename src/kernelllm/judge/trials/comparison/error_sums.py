@@ -45,6 +45,8 @@ class ErrorSums:
     """Elements among them whose error is beyond eager's too."""
     far_beyond_eager: int = 0
     """Elements among these whose error is twice as much."""
+    as_far: int = 0
+    """Elements at which eager, or what is as right, is off by half of the tolerance or more."""
     squares: float = 0.0
     target_squares: float = 0.0
     eager_squares: float = 0.0
@@ -67,8 +69,10 @@ class ErrorSums:
 
     @property
     def within_eager(self) -> bool:
-        """Whether no element is further off than eager's may be."""
-        return not self.far_beyond_eager and self.beyond_eager <= TAIL * self.elements
+        """Whether no element is further off than eager's may be, and no more of them are than those of eager by chance: a decision that
+        falls otherwise for one row says nothing of all others."""
+        few = self.beyond <= EAGER_FACTOR * self.as_far + FEW / 16
+        return few and not self.far_beyond_eager and self.beyond_eager <= TAIL * self.elements
 
     def bound_far_error(self) -> None:
         """Eager's error counts by half of itself, and by no less than :data:`NEAR`: who is as exact as eager is right, and nobody else.
@@ -115,12 +119,14 @@ def error_sums(
     if far:
         out.bound_far_error()
     floor = absolute(min(out.rms(out.target_squares), 1e30))
-    for start, (c, r, x, *_) in chunks():
-        _add(out, start, c, r, r if x is None else x, floor)
+    for start, (c, r, x, *others) in chunks():
+        _add(out, start, c, r, r if x is None else x, floor, others)
     return out
 
 
-def _add(out: ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float) -> None:
+def _add(
+    out: ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: torch.Tensor, floor: float, others: list[torch.Tensor]
+) -> None:
     finite = torch.isfinite(target) & torch.isfinite(r)
     # eager overflows, and the number is there: it may be had
     better = torch.isfinite(target) & ~torch.isfinite(r) & torch.isfinite(c) & (not out.only_finite)
@@ -141,7 +147,11 @@ def _add(out: ErrorSums, start: int, c: torch.Tensor, r: torch.Tensor, target: t
     if float(margin[steepest]) > out.max_margin or out.worst < 0:
         out.max_margin, out.worst = float(margin[steepest]), start + steepest
         out.error, out.allowed = float(error[steepest]), float(allowed[steepest])
-    out.beyond += int((margin > 1).sum())
+    beyond = int((margin > 1).sum())
+    if beyond:
+        own = sum(((t - target).abs() > allowed / EAGER_FACTOR for t in (r, *others)), torch.zeros_like(error, dtype=torch.bool))
+        out.as_far += int((own > 0).sum())
+    out.beyond += beyond
     out.beyond_eager += int(((margin > 1) & (error > EAGER_FACTOR * out.eager_max)).sum())
     out.far_beyond_eager += int(((margin > 1) & (error > 2 * EAGER_FACTOR * out.eager_max)).sum())
     out.squares += float((error * error).sum())

@@ -8,6 +8,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy
@@ -29,8 +31,9 @@ from kernelllm.judge.trials.reference_runs.duplicate_indices import with_nearest
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
 from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
+from kernelllm.judge.trials.reference_runs.overflows import overflows
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, add_rounding_noise
+from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, LastBitNoise, add_rounding_noise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
 from kernelllm.judge.trials.reference_runs.topk_ties import ForcedTies
@@ -63,8 +66,7 @@ class Reference:
             self.instance = Instance(problem, constants)
             self.init_args = self.instance.init_inputs(seed)
             self.model = self.built(seed)
-        self._seeded = device == "cpu"
-        self.training = self.model.training
+        self._seeded, self.training = device == "cpu", self.model.training
         self._buffers = frozenset(name for name, _ in self.model.named_buffers(remove_duplicate=False))
         self.gradients: Gradients | None = gradient_outputs.of_reference(self.model) if backward else None
         """What its calls give gradients of, beside the output; None where they run no backward."""
@@ -215,12 +217,13 @@ class Reference:
         value = outcome.expected.value
         outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
         outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
-        if any(t.dtype.itemsize == 2 for t in self._floating([private, value])):
-            outcome.more_roundings = lambda: self._under(EagerNoise, value, private, seed, before, numbers=_MORE_OF_HALF)
-        else:
-            outcome.more_roundings = outcome.decided_otherwise
+        half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
+        under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
+        outcome.more_roundings = partial(under, EagerNoise) if half else outcome.decided_otherwise
+        outcome.all_roundings = lambda: chain(() if half else outcome.decided_otherwise(), under(LastBitNoise))
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         other = self._other_choices(value, private, seed, before)
+        outcome.overflows = lambda: overflows(other.under)
         outcome.choices, outcome.rotated_ties, outcome.other_ties = other.choices, other.rotated_ties, other.other_ties
         outcome.rewritten = lambda mine: with_nearest_writes(other.under, mine)
         outcome.refinements = self._refinements(value, private, seed, before, affordable)

@@ -17,8 +17,10 @@ from kernelllm.judge.trials.comparison.compare import (
     few_mismatches,
     tolerance_for,
 )
+from kernelllm.judge.trials.comparison.rerounded_outputs import might_be_rerounded
 from kernelllm.judge.trials.comparison.rounding_flips import excuse_flips, few_flips, partly_off
 from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, finite_share, same_shapes
+from kernelllm.judge.trials.reference_runs.overflows import with_finite_numbers
 from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
 from kernelllm.problems import nested
 
@@ -59,8 +61,12 @@ class ReferenceRun:
     """More of them: where rounding decides something, one of several may have decided as a candidate did."""
     more_roundings: Callable[[], Iterator[Any]] = lambda: iter(())
     """More outputs of both kinds, which nothing was held against so far."""
+    all_roundings: Callable[[], Iterator[Any]] = lambda: iter(())
+    """The same, and such as working precision makes."""
     rerounded: Callable[[], Iterator[Any]] = lambda: iter(())
     """Outputs in working precision under another rounding."""
+    overflows: Callable[[], bool] = lambda: False
+    """Whether it computes numbers on the way that leave the range of their type, or whose squares do."""
     choices: Callable[[], list[Choice]] = list
     """What it chose among equal values."""
     other_ties: Callable[[], Iterator[Expected]] = lambda: iter(())
@@ -80,7 +86,9 @@ class ReferenceRun:
         self.inputs, self.inputs_before = None, {}
         self.refinements, self.perturbed, self.choices = iter(()), lambda _: iter(()), list
         self.rewritten = lambda _: iter(())
-        self.other_ties = self.rotated_ties = self.rerounded = self.decided_otherwise = self.more_roundings = lambda: iter(())
+        self.other_ties = self.rotated_ties = self.rerounded = self.decided_otherwise = lambda: iter(())
+        self.more_roundings = self.all_roundings = lambda: iter(())
+        self.overflows = lambda: False
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -135,6 +143,14 @@ class ReferenceRun:
             found = compare(value, of(expected), replace(rules, far=self.unstable))
         if not found.ok and rules.exact and not exact and self.expected.has_exact and partly_off(value, of(self.expected)):
             found = self._as_refused(value, rules, of, found)
+        if not found.ok and rules.exact and not exact and (self.expected.has_exact or self.unstable):
+            runs = [of(Expected(cast_like(self.expected.value, one))).value for one in self.all_roundings()]
+            if might_be_rerounded(value, runs, of(self.expected), replace(rules, far=self.unstable)):
+                found = replace(found, ok=True, message="", precision=False, within_eager_error=True)
+        if not found.ok and rules.exact and rules.scaled and same_shapes(value, of(self.expected).value):
+            settled = with_finite_numbers(value, of(self.expected).value)
+            if compare(settled, of(self.expected), replace(rules, far=self.unstable)).ok and self.overflows():
+                found = Comparison(True, within_eager_error=True)
         if found.ok and exact and takes_position_twice(value, list(self.rotated_ties()), tolerance_for):
             found = Comparison(False, found.max_error, message=_TWICE)
         return found

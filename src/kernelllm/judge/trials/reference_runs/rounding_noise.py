@@ -26,6 +26,9 @@ _CENTRED = frozenset((
     "_batch_norm_with_update",
 ))  # fmt: skip
 """Norms that subtract a mean, which they return beside its scale."""
+_WEIGHTS = frozenset(("_softmax", "_safe_softmax"))
+_MOST_OF_SCORES = 0.005
+"""Beyond it a weight says nothing, and a kernel that is further off has another reason."""
 _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
@@ -41,6 +44,8 @@ class Float64Noise(OperatorMode):
         result, name = func(*args, **(kwargs or {})), str(func)
         if operator(name) in _CENTRED and result[1].numel():
             result = (result[0] + self._of_mean(operator(name), args[1], *result[:3]), *result[1:])
+        if operator(name) in _WEIGHTS and args[0].dim() and result.numel() and self._roundings <= 1:
+            result = result * (1 + self._of_scores(args[0], args[1]))
         if family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
             return result
         if func._schema.is_mutable:
@@ -55,6 +60,12 @@ class Float64Noise(OperatorMode):
             return tensor
         noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=self._generator)
         return torch.where(tensor.float() == tensor, tensor, _moved_by(tensor, noise, self._roundings))
+
+    def _of_scores(self, scores: torch.Tensor, dim: int) -> torch.Tensor:
+        """What rounding makes of an exponential of large numbers: who computes it twice, as part and as sum of a row, has two of them."""
+        largest = scores.abs().nan_to_num(0.0, 0.0).amax(dim, keepdim=True)
+        noise = torch.rand(largest.shape, dtype=torch.float64, device=scores.device, generator=self._generator)
+        return (largest * self._roundings * torch.finfo(torch.float32).eps).clamp_max(_MOST_OF_SCORES) * (2 * noise - 1)
 
     def _of_mean(self, name: str, factor: torch.Tensor | None, out: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """What another rounding of the mean changes of a norm's output."""
@@ -84,7 +95,19 @@ class EagerNoise(OperatorMode):
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
             return leaf
         noise = torch.rand(leaf.shape, dtype=torch.float64, device=leaf.device, generator=self._generator)
-        return (leaf * (1 + torch.finfo(leaf.dtype).eps * (2 * noise - 1))).to(leaf.dtype)
+        return (leaf + self._unit(leaf) * torch.finfo(leaf.dtype).eps * (2 * noise - 1)).to(leaf.dtype)
+
+    def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
+        """What a unit of rounding is a share of."""
+        return leaf.double()
+
+
+class LastBitNoise(EagerNoise):
+    """The same, and no further than to a neighbour: one number of six moves, which is about as much again as eager has rounded."""
+
+    def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
+        wide = leaf.double()
+        return torch.where(wide == 0, 0.0, torch.ldexp(torch.full_like(wide, 0.6), torch.frexp(wide).exponent - 1))
 
 
 def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:

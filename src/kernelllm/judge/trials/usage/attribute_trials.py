@@ -23,6 +23,7 @@ from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.schedule import INIT_SEED
+from kernelllm.judge.trials.usage.sizes_of_inputs import sizes_of_inputs
 from kernelllm.problems.constant_inputs import texts
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators
@@ -196,7 +197,9 @@ def _arguments_that_count(reference: Reference, inputs: list[Any], seed: int, us
     args, kwargs = reference.init_args
     given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     few = sum(parameter.numel() for parameter in reference.model.parameters()) <= _PARAMETERS
-    counted = [(name, value) for name, value in given if type(value) in (float, bool) or (few and _no_size(value, reference))]
+    shared = sizes_of_inputs(reference.problem.source)
+    whole = [name for name, value in given if few and _no_size(value, reference) and name not in shared]
+    counted = [(name, value) for name, value in given if type(value) in (float, bool) or name in whole]
     for name, value in counted[:_MOST]:
         for other in _whole_others(value) if type(value) is int else _others(value, reference.problem.source):
             expected = _result_when_built(reference, {name: other}, inputs, seed)

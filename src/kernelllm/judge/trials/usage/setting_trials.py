@@ -10,6 +10,7 @@ import torch
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.caller_settings import (
     ANOMALY,
+    AROUND,
     BEHIND,
     DETERMINISTIC,
     FLOAT64,
@@ -30,6 +31,7 @@ from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_results import result
 
 NAME = "silently_different"
 _SLOW_MS = 500.0
@@ -37,12 +39,14 @@ _RULES = Rules(tolerance=1e-3, precise=False)
 """Of one candidate's own results: only the order of sums differs."""
 _TF32 = Rules(tolerance=2e-2, scaled=True, precise=False)
 """Products may be in TF32 then."""
+_ASKS = re.compile("autocast|current_stream")
+"""What a file that asks for the surroundings of its call names."""
 _MADE = re.compile(r"aten\.(zeros|ones|full|arange|empty|eye|linspace|logspace|rand|scalar_tensor|lift|tril_indices)")
 """Operators that may make tensors of the default dtype."""
 
 
-def try_settings(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
-    """Warnings, and as information that results get another type. What fails says so."""
+def try_settings(process: CandidateProcess, reference: Reference, seed: int, source: str) -> list[Finding]:
+    """Warnings, and as information that results get another type. What fails says so. ``source``: the candidate's."""
     if reference.draws or reference.heavy:
         return []
     found = list[Finding]()
@@ -54,8 +58,9 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int) -> 
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
     behind = [UNALIGNED, MULTIPROCESSORS] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
     lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
+    around = [AROUND] if process.device == "cpu" and _ASKS.search(source) and _same_below_autocast(reference, inputs, seed) else []
     double = [FLOAT64] if _typed(reference, inputs) else []
-    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, *behind, *lazy, *double):
+    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, *behind, *around, *lazy, *double):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value
@@ -75,6 +80,13 @@ def _told(name: str, own: Any, value: Any) -> Finding:
         text = "With another default dtype (torch.set_default_dtype) its results have another type: say dtype= where tensors are made."
         return Finding(check="limits", message=text, severity=Severity.INFO)
     return Finding(check=NAME, message=f"The result is another one {WHERE[name]}, and nothing is said.", severity=Severity.WARN)
+
+
+def _same_below_autocast(reference: Reference, inputs: list[Any], seed: int) -> bool:
+    usual = result(reference, reference.model, inputs, seed)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = result(reference, reference.model, inputs, seed)
+    return usual is not None and found is not None and compare(found, Expected(usual), _RULES).ok
 
 
 def _typed(reference: Reference, inputs: list[Any]) -> bool:

@@ -1,0 +1,85 @@
+"""Tells whether an output is one that the reference itself might have given, had it rounded otherwise.
+
+Where a gradient, an argmax or a top-k hangs on the last bit of a number, no output in working precision is near to float64's, and none is
+near to another. What all roundings leave alone must be right all the same; the rest may be off by what they are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernelllm.judge.trials.comparison.compare import FEW_TIES, Expected, Rules, compare, tolerance_for
+from kernelllm.judge.trials.comparison.error_sums import EAGER_FACTOR
+from kernelllm.judge.trials.comparison.same_computation import same_shapes
+from kernelllm.problems import nested
+
+_FEWEST = 6
+"""Runs of which something can be said."""
+_NOISE, _ZERO = 0.5, 1e6
+"""An output that is off by a larger share of itself is not told from one that is made up, unless the right one is zero but for rounding."""
+_SEVERAL = 16
+"""Elements of which something can be said as a whole."""
+
+
+def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rules: Rules) -> bool:
+    """``runs``: outputs of the reference under other roundings, of the types of ``expected.value``."""
+    if len(runs) < _FEWEST or not all(same_shapes(one, expected.value) for one in (value, *runs)):
+        return False
+    right = expected.exact if expected.has_exact else expected.value
+    for mine, eager, exact, *others in zip(*(nested.tensors(one) for one in (value, expected.value, right, *runs)), strict=True):
+        if compare(mine, Expected(eager, exact if expected.has_exact else None, expected.has_exact), rules).ok:
+            continue
+        if not eager.is_floating_point():
+            fits = not eager.is_complex() and _whole_numbers_fit(mine, eager, [*others, exact])
+        else:
+            fits = eager.dtype.itemsize > 1 and _numbers_fit(mine, eager, exact, others, rules)
+        if not fits:
+            return False
+    return True
+
+
+def _whole_numbers_fit(mine: torch.Tensor, eager: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Whether each number is one that some run gives in its place, but for as many as a further run may give that none gave so far: twice
+    the share of those that one run alone changed (Good and Turing's estimate)."""
+    wrong, changed = mine != eager, torch.stack([one != eager for one in others])
+    known = torch.stack([one == mine for one in others]).any(0)
+    unseen = EAGER_FACTOR * int((changed.sum(0) == 1).sum()) / len(others)
+    few = int(wrong.sum()) <= max(EAGER_FACTOR * int(changed.flatten(1).sum(1).max()), FEW_TIES)
+    return few and int((wrong & ~known).sum()) <= (unseen if unseen >= 1 else 0)
+
+
+def _numbers_fit(mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, others: Sequence[torch.Tensor], rules: Rules) -> bool:
+    right = exact.double()
+    rules = rules.of(eager)
+    tolerance = tolerance_for(eager.dtype, rules.tolerance)
+    allowed = rules.absolute(eager.dtype, float(right.square().mean().sqrt())) + tolerance * right.abs()
+    spread = _off(eager, right).abs()
+    times, most, furthest, along = torch.zeros_like(right, dtype=torch.int32), 0, float(spread.square().sum()), 0.0
+    size = float(right.square().sum())
+    for one in others:
+        off = _off(one, right)
+        flipped = off.abs() > allowed
+        spread, times, most = torch.maximum(spread, off.abs()), times + flipped, max(most, int(flipped.sum()))
+        furthest, along = max(furthest, float(off.square().sum())), max(along, abs(float((off * right).sum())))
+    off = mine.double() - right
+    apart = float(off.square().sum())
+    if not bool(torch.isfinite(off).all()) or (furthest < _ZERO**2 * size and apart > _NOISE**2 * size):
+        return False
+    beyond = off.abs() > allowed
+    unexplained = beyond & (off.abs() > allowed + EAGER_FACTOR * spread)
+    unseen = EAGER_FACTOR * int((times == 1).sum()) / len(others)
+    return (
+        int(beyond.sum()) <= max(EAGER_FACTOR * most, FEW_TIES if unseen >= 1 else 0)
+        and int(unexplained.sum()) <= (unseen if unseen >= 1 else 0)
+        and float(off.abs().max()) <= EAGER_FACTOR * float(spread.max()) + float(allowed.max())
+        and apart <= furthest
+        and (mine.numel() < _SEVERAL or abs(float((off * right).sum())) <= max(along, tolerance * size))
+    )
+
+
+def _off(value: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Nothing where either is no number."""
+    return (value.double() - right).nan_to_num(0.0, 0.0, 0.0)
