@@ -157,16 +157,20 @@ def size_hint(size: Any) -> int:
 
 def is_usual(scale: Any, query: torch.Tensor) -> bool:
     """Whether a scale that follows from sizes is one over the square root of the heads' width, which the template takes by itself."""
+    return times_usual(scale, query) == 1.0
+
+
+def times_usual(scale: Any, query: torch.Tensor) -> float | None:
+    """How many times the usual scale a scale that follows from sizes is; None where that hangs on them."""
     width = query.shape[-1]
     if isinstance(width, int):
-        return False
-    own = hints(width.node.shape_env)
+        return None
+    own, found = hints(width.node.shape_env), []
     for times in (1, 4, 9):
         at = {symbol: hint * times for symbol, hint in own.items()}
-        value = complex(scale.xreplace(at).doit() * sympy.sqrt(width.node.expr.xreplace(at).doit()))
-        if not math.isclose(value.real, 1.0, rel_tol=1e-6):
-            return False
-    return True
+        found.append(complex(scale.xreplace(at).doit() * sympy.sqrt(width.node.expr.xreplace(at).doit())).real)
+    alike = all(math.isclose(value, found[0], rel_tol=1e-6) for value in found)
+    return (1.0 if math.isclose(found[0], 1.0, rel_tol=1e-6) else found[0]) if alike else None
 
 
 def _replace(edit: Editor, found: AttentionScores, softmax: Node) -> None:

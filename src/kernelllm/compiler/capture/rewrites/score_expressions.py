@@ -59,6 +59,7 @@ class ScoreWriter:
     def __init__(self, sizes: list[Any], product: Node | None, scaled: set[Node]) -> None:
         self.product, self.scaled = product, scaled
         self.index: Place = tuple(() if str(n) == "1" else (position(p, n),) for p, n in zip(POSITIONS, sizes, strict=True))
+        self.scores = "scores"
         self.tensors: list[Node] = []
         self.numbers: list[Node] = []
         self.loads: list[frozenset[str]] = []
@@ -81,7 +82,7 @@ class ScoreWriter:
         if node is self.product or node in self.scaled:
             if [f.piece for one in index for f in one] != [f.piece for one in self.index for f in one]:
                 raise NotWritable("the scores at other positions")
-            return Piece("scores", ALL, torch.float32)
+            return Piece(self.scores, ALL, torch.float32)
         if not isinstance(node.meta["val"], torch.Tensor):
             return self._number(node)
         if node.meta["val"].dim() != len(index):

@@ -21,11 +21,11 @@ from kernelllm.compiler.capture.rewrites.attention_pattern import (
     between,
     constant,
     factor_of,
-    is_usual,
     place_heads,
     same_elements,
     shape_of,
     size_hint,
+    times_usual,
     transposed,
     unscaled,
     with_heads,
@@ -99,6 +99,8 @@ def _joined(edit: Editor, scores: Node, product: Node, nan_rows: bool) -> None:
     sizes = [*scores.meta["val"].shape]
     sizes[1:1] = [1] * (4 - len(sizes))
     writer = ScoreWriter(sizes, product, {start})
+    if not found.scale.is_number and (times := times_usual(found.scale, operands[0].meta["val"])) != 1.0:
+        writer.scores = f"(scores * {times!r})"
     index = writer.index if scores.meta["val"].dim() == 4 else (writer.index[0], *writer.index[2:])
     made = _Scores(writer)
     try:
@@ -123,7 +125,7 @@ def _scaled(product: Node, found: AttentionScores) -> Node:
         user = next(iter(node.users))
         if user.target in (aten.mul.Tensor, aten.div.Tensor) and user.args[0] is node and (factor := factor_of(user.args[1])) is not None:
             scale = found.scale * factor if user.target is aten.mul.Tensor else found.scale / factor
-            if not scale.is_number and not is_usual(scale, product.args[0].meta["val"]):
+            if not scale.is_number and times_usual(scale, product.args[0].meta["val"]) is None:
                 break
             found.scale, last = scale, user
         elif user.target not in (*VIEWS, aten.clone.default, CONVERT):
@@ -138,8 +140,8 @@ def _operands(edit: Editor, found: AttentionScores, weights: Node) -> list[Node]
     key = unscaled(transposed(edit, key), found)
     operands = [_unconverted(n) for n in (query, key, with_heads(edit, edit.node.args[1], weights))]
     values = [n.meta["val"] for n in operands]
-    usual = found.scale.is_number or is_usual(found.scale, values[0])
-    return operands if usual and _fits(values) else None
+    known = found.scale.is_number or times_usual(found.scale, values[0]) is not None
+    return operands if known and _fits(values) else None
 
 
 def _fits(values: list[torch.Tensor]) -> bool:
