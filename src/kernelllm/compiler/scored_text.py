@@ -6,22 +6,25 @@ import re
 
 from kernelllm.compiler.scored_operators import ScoreCode
 
-_SCORE = '''
+_KEEP = '''
 @triton.jit
 def {name}_keep({given}t, s, T, S, EDGE: tl.constexpr):
     """Which keys each query sees. EDGE: keys beyond the bounds are inside."""
-    keep = (t < T) & (s < S)
 {keep}
+    keep = {other}
+    if EDGE:
+        keep = keep & {near}
     return keep
 
-
+'''
+_STEP = '''
 @triton.jit
 def {name}_step(acc, top, total, q, k, v, scale, {given}t, s, T, S, EDGE: tl.constexpr, PRECISION: tl.constexpr):
-    """One step of the online softmax: (acc, top, total)."""
+    """One step of the online softmax: (acc, top, total). EDGE: keys beyond the bounds are inside."""
     scores = tl.dot(q, k.T, input_precision=PRECISION) * scale
 {scores}
-    keep = {name}_keep({passed}t, s, T, S, EDGE)
-    scores = tl.where(keep, {result}, float("-inf"))
+    scores = {result}
+{masked}
     new_top = tl.maximum(top, tl.max(scores, axis=1))
     safe_top = tl.where(new_top == float("-inf"), 0.0, new_top)
     weights = tl.exp2({exponent})
@@ -29,6 +32,10 @@ def {name}_step(acc, top, total, q, k, v, scale, {given}t, s, T, S, EDGE: tl.con
     acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
     return acc, new_top, total * shrink + tl.sum(weights, axis=1)
 '''
+_SEEN = '''    scores = tl.where({name}_keep({passed}t, s, T, S, EDGE), scores, float("-inf"))'''
+_BOUNDED = '''    if EDGE:
+{keep}
+        scores = tl.where({near}, scores, float("-inf"))'''
 _KERNEL = '''
 @triton.jit(do_not_specialize=["B"])
 def {name}_kernel(q_ptr, k_ptr, v_ptr, out_ptr, {arguments}B, H, group, T, S, D, Dv, scale,
@@ -90,7 +97,7 @@ _SCAN = """
     seen_from, seen_to = end, begin  # from the block of the first key that any query here sees to the last one
     for s_start in range(begin, end, 4 * BLOCK_S):
         s = (s_start + tl.arange(0, 4 * BLOCK_S))[None, :]
-        kept = {name}_keep({passed}t, s, T, S, False)
+        kept = {name}_keep({passed}t, s, T, S, False) & (t < T) & (s < S)
         seen = tl.max(kept.to(tl.int32), axis=0)[None, :] > 0
         seen_from = tl.minimum(seen_from, tl.min(tl.where(seen, s, end)))
         seen_to = tl.maximum(seen_to, tl.max(tl.where(seen, s + 1, begin)))
@@ -120,7 +127,7 @@ def {name}(q, k, v, tensors, numbers, scale=None, allow_tf32=False, nan_rows=Fal
     block_t, block_s, warps, stages = scored_attention_tiles(t, s, max(block_d, block_dv), q.element_size())
     precision = ("tf32" if allow_tf32 else "tf32x3") if q.dtype == torch.float32 else "ieee"
     {name}_kernel[(batch * heads * triton.cdiv(t, block_t),)](
-        q, k, v, out, {given}batch, heads, heads // k.shape[1], t, s, d, dv, 1.0 / math.sqrt(d) if scale is None else float(scale),
+        q, k, v, out, {host}batch, heads, heads // k.shape[1], t, s, d, dv, 1.0 / math.sqrt(d) if scale is None else float(scale),
         *q.stride(), *k.stride(), *v.stride(), nan_rows, precision, block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv,
         num_warps=warps, num_stages=stages,
     )
@@ -134,21 +141,32 @@ def module_text(name: str, code: ScoreCode) -> str:
     words = set(re.findall(r"\w+", code.all()))
     rows = [p for p in ("batch", "head") if p in words] + [r.split(" = ")[0] for r in code.rows]
     passed = "".join(f"{a}, " for a in [*arguments, *rows])
-    last = ["    if EDGE:", *(f"        keep = keep & {c}" for c in code.near)] if code.near else []
-    keep = [*(f"    {line}" for line in code.keep), *(f"    keep = keep & {c}" for c in code.other), *last]
-    lowest = "(scores - safe_top[:, None]) * 1.4426950408889634"  # the lowest numbers stay finite
     loops = [_EDGE.format(name=name, passed=passed, first="begin", last="inner")] if code.lower else []
     loops += [_WHOLE.format(name=name, passed=passed), _EDGE.format(name=name, passed=passed, first="behind", last="end")]
     bounds = "".join([*(_LOWER.format(bound=b) for b in code.lower), *(_UPPER.format(bound=b) for b in code.upper)])
-    given = [_given(a) for a in arguments]
     parts = {
-        "name": name, "given": passed, "passed": passed, "keep": "\n".join(keep), "scores": "\n".join(f"    {x}" for x in code.scores),
-        "result": code.result, "exponent": lowest, "arguments": "".join(f"{a}, " for a in arguments), "bounds": bounds,
-        "rows": "\n".join(f"    {x}" for x in code.rows), "loops": "".join(loops),
-        "scan": _SCAN.format(name=name, passed=passed) if code.other else "",
+        "name": name, "given": passed, "passed": passed, "near": " & ".join(["(s < S)", *code.near]), "other": " & ".join(code.other),
+        "keep": _lines(code.keep, 4 if code.other else 8), "scores": _lines(code.scores, 4), "result": code.result,
+        "exponent": _exponent(code),
+        "arguments": "".join(f"{a}, " for a in arguments), "bounds": bounds, "rows": _lines(code.rows, 4), "loops": "".join(loops),
+        "scan": _SCAN.format(name=name, passed=passed) if code.other else "", "host": "".join(f"{_given(a)}, " for a in arguments),
     }  # fmt: skip
-    text = _SCORE.format(**parts) + "\n" + _KERNEL.format(**parts) + "\n" + _HOST.format(name=name, given="".join(f"{g}, " for g in given))
+    parts["masked"] = (_SEEN if code.other else _BOUNDED).format(**parts)
+    texts = [*([_KEEP] if code.other else []), _STEP, _KERNEL, _HOST]
+    text = "\n".join(part.format(**parts) for part in texts)
     return re.sub(r"\n[ \n]*\n(?=    )", "\n", text)
+
+
+def _lines(statements: list[str], indent: int) -> str:
+    return "\n".join(" " * indent + statement for statement in statements)
+
+
+def _exponent(code: ScoreCode) -> str:
+    """The power of two that a score's weight is. Where scores may be the lowest numbers, they stay finite, and in order."""
+    lines = "\n".join([*code.rows, *code.scores, code.result])
+    if "tl.load" in lines or re.search(r"e\+\d", lines):
+        return "(scores - safe_top[:, None]) * 1.4426950408889634"
+    return "scores * 1.4426950408889634 - (safe_top * 1.4426950408889634)[:, None]"
 
 
 def _numbers(code: ScoreCode) -> list[str]:
