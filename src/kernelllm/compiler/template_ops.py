@@ -159,7 +159,7 @@ def _conv_transpose(x: Any, weight: Any, bias: Any, stride: Sequence[Any], paddi
     return x.new_empty((x.shape[0], weight.shape[1] * groups, *spatial))
 
 
-def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
+def attended(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
     batch, heads, queries, _ = q.shape
     return q.new_empty((batch, queries, heads, v.shape[-1])).transpose(1, 2)
 
@@ -168,7 +168,7 @@ def _torch_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
     """In torch's own order of memory where sizes are numbers, so that the file can name the strides: heads behind the length, unless the
     query has them before it, which cuDNN follows."""
     known = q.dim() == 4 and all(isinstance(n, int) for n in (*q.shape, v.shape[-1]))
-    return _attention(q, k, v) if known and not q.is_contiguous() else q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return attended(q, k, v) if known and not q.is_contiguous() else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
 def _rnn(x: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
@@ -273,9 +273,9 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "matvec": lambda a, x: a.new_empty((a.shape[0],)),
     "conv": _conv,
     "conv_transpose": _conv_transpose,
-    "attention": _attention,
-    "half_attention": _attention,
-    "sink_attention": _attention,
+    "attention": attended,
+    "half_attention": attended,
+    "sink_attention": attended,
     "half_attention_backward": lambda q, k, v, *_, **__: (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)),
     "attention_with_sums": lambda q, *_, **__: (torch.empty_like(q), q.new_empty((*q.shape[:3], 1), dtype=torch.float32)),
     "attention_gradients": lambda grad, q, k, v, *_, **__: tuple(map(torch.empty_like, (q, k, v))),

@@ -11,6 +11,7 @@ from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.host_steps import HostProgram, one_of_three
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Launch
+from kernelllm.compiler.scored_operators import PREFIX
 
 _RESULTS = {
     "matmul": "product", "addmm": "product", "batched_matmul": "product", "baddbmm": "product", "matvec": "product", "conv": "convolved",
@@ -60,6 +61,7 @@ def name_buffers(
                     bare = changed.get(program.base(item.target), "viewed")
                 else:
                     last = called.rsplit(".", 1)[-1].removeprefix("torch_")
+                    last = "attention" if last.startswith(PREFIX) else last
                     layer = "" if last == "matmul_three" else _layer(call.args[1:3], host)
                     bare = layer or _RESULTS.get(last, f"{last.strip('_')}_out")
             elif isinstance(call, ast.Name) and not bare:

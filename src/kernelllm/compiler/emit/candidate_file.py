@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from kernelllm.compiler import scored_operators
 from kernelllm.compiler.emit import formatting, launcher, prepared
 from kernelllm.compiler.emit.constructors import constructor_checks, state_paths
 from kernelllm.compiler.emit.fixed_path import FixedPath
@@ -49,6 +50,7 @@ class CandidateFile(MainGraph):
         if self.fixed:
             self.fixed.write()
         text = self._file(self._forward())
+        text = scored_operators.renamed(text)
         return text if self.held() else state_paths.with_python_paths(text, self.captured.digits)
 
     def _forward(self) -> list[str]:

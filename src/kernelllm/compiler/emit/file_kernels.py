@@ -15,8 +15,8 @@ from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.buffer_names import name_buffers
 from kernelllm.compiler.emit.host_steps import HostProgram
-from kernelllm.compiler.emit.kernels import integers, kernel_text
-from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig, launch_config
+from kernelllm.compiler.emit.kernels import column_sums, integers, kernel_text
+from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig, in_columns, launch_config
 from kernelllm.compiler.emit.kernels.clean import Cleaned, clean
 from kernelllm.compiler.emit.kernels.readable_names import kernel_name, operator_words
 from kernelllm.compiler.inductor.wrapper_lines import Launch, Wrapper
@@ -48,6 +48,11 @@ class FileKernels:
             self.configs[launch.kernel] = chosen = launch_config(kernel, options, may_tune=not untuned)
             cleaned[launch.kernel] = clean(kernel, rows=chosen.rows, blocks=chosen.every(), hints=options.library)
             chosen.rows = cleaned[launch.kernel].rows
+            if options.mixed and in_columns(kernel):
+                made = cleaned[launch.kernel]
+                made.columns = column_sums.by_outer_index(made.body, chosen.every().get("XBLOCK", ()))
+                made.params = [p for p in made.params if p != "xnumel" or not made.columns]
+                column_sums.summed(made.body)
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
         self.merged = find(cleaned, self.configs)
         self.cleaned = {k: cleaned[first] for k, first in self.merged.written.items()}
@@ -147,7 +152,7 @@ def find(cleaned: dict[str, Cleaned], configs: dict[str, LaunchConfig]) -> Merge
         text = "\n".join(ast.unparse(found.visit(copy.deepcopy(s))) for s in one.body)
         numbers[name] = found.values
         pointers = tuple(one.kernel.signature.get(p, "") for p in one.pointers)
-        key = (text, tuple(one.params), pointers, one.rows, str(configs[name].tuned), tuple(one.persistent))
+        key = (text, tuple(one.params), pointers, one.rows, one.columns, str(configs[name].tuned), tuple(one.persistent))
         groups.setdefault(key, []).append(name)
     merged = MergedKernels()
     for members in groups.values():

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.capture.captured import SizeExpression
-from kernelllm.compiler.emit import fused_convolutions
+from kernelllm.compiler.emit import fused_convolutions, joined_launches
 from kernelllm.compiler.emit.constructors import state_paths
 from kernelllm.compiler.emit.constructors.constructor_checks import literal, parameters
 from kernelllm.compiler.emit.graph_code import GraphCode, merged_dels
@@ -51,6 +51,7 @@ class FixedPath(GraphCode):
         self.kernels.take_over(file.kernels)
         if self.options.mixed:
             fused_convolutions.join(self, file.top)
+            joined_launches.join(self, file.top)
         steps = self.steps()
         texts = [self.host.text(e) for e in self.program.result]
         values = [getattr(node, "meta", {}).get("val") for node in self.captured.graph.graph.output_node().args[0]]

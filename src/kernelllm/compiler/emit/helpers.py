@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kernelllm.compiler import scored_operators
 from kernelllm.compiler.emit.ast_tools import reads
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
@@ -34,10 +35,14 @@ def library(folder: str = "templates") -> dict[str, Definition]:
 
 def definitions(path: Path) -> dict[str, Definition]:
     """Every top-level definition of a module, by name."""
-    source = path.read_text(encoding="utf-8")
+    return defined_in(path.read_text(encoding="utf-8"), path.name)
+
+
+def defined_in(source: str, module: str) -> dict[str, Definition]:
+    """Every top-level definition of a module's text, by name."""
     lines = source.splitlines()
     return {
-        name: Definition(name, _source(lines, node), frozenset(reads(node)), (path.name, node.lineno))
+        name: Definition(name, _source(lines, node), frozenset(reads(node)), (module, node.lineno))
         for node in syntax_tree(source).body
         for name in _defined(node)
         if not name.startswith("__")
@@ -71,6 +76,8 @@ def definitions_for(names: set[str], *, plain: bool = False) -> list[Definition]
     Raises CaptureError where no template defines a name.
     """
     known = library(PLAIN) | library()  # a few have the plain form alone
+    for name in names & scored_operators.TEXTS.keys():
+        known = known | defined_in(scored_operators.TEXTS[name], name)
     if plain and names <= library(PLAIN).keys():
         known = library(PLAIN)
     wanted: dict[str, Definition] = {}

@@ -15,6 +15,7 @@ from kernelllm.compiler.emit.ast_tools import name_of
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.size_names import SizeNames
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch, Wrapper
+from kernelllm.compiler.scored_operators import PREFIX
 from kernelllm.core.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ def _made(value: ast.expr, sizes: SizeNames, program: HostProgram) -> HostTensor
         return None
     called = ast.unparse(value.func).removeprefix("torch.ops.kernelllm.").removesuffix(".default")
     known = [_known(a, sizes, program) for a in value.args]
+    called = "attention" if called.startswith(PREFIX) else called
     match called, known:
         case ("matmul" | "half_matmul" | "gated_matmul"), [HostTensor() as a, HostTensor() as b, *_]:
             shape = [a.shape[0], b.shape[1]]

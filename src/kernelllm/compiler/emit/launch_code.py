@@ -115,8 +115,11 @@ def _grid(kernel: Kernel, cleaned: Cleaned, chosen: LaunchConfig, done: kernel_t
         block = f"{axis.upper()}BLOCK"
         if block not in cleaned.params:
             return numel
+        outer = ""
+        if axis == "x" and cleaned.columns:
+            outer, numel = f"{int(numel) // cleaned.columns} * ", str(cleaned.columns)
         size = f'meta["{done.names[block]}"]' if block in tuned else str(chosen.blocks.get(block, 1))
-        return numel if size == "1" else f"triton.cdiv({numel}, {size})"
+        return f"{outer}{numel}" if size == "1" else f"{outer}triton.cdiv({numel}, {size})"
 
     axes = [a for a in ("x", "y", "z") if f"{a.upper()}BLOCK" in kernel.blocks] or ["x"]
     counts = [count(a) for a in axes]

@@ -83,7 +83,7 @@ def shape_of(node: Node) -> list[str]:
     return [str(n) for n in node.meta["val"].shape]
 
 
-def _number(value: Any) -> Any:
+def factor_of(value: Any) -> Any:
     """A factor as an expression; None for a tensor."""
     value = value.meta["val"] if isinstance(value, Node) else value
     if isinstance(value, torch.SymInt | torch.SymFloat):
@@ -98,18 +98,18 @@ def scores_of(node: Node) -> AttentionScores | None:
     if str(node.target) in PRODUCTS:
         return AttentionScores(node, inside={node, *inside}) if len(node.args) == 2 else None
     found = None
-    if node.target in (aten.mul.Tensor, aten.div.Tensor) and isinstance(node.args[0], Node) and _number(node.args[1]) is not None:
+    if node.target in (aten.mul.Tensor, aten.div.Tensor) and isinstance(node.args[0], Node) and factor_of(node.args[1]) is not None:
         found = scores_of(node.args[0])
         if found is None or found.masked is not None:
             return None
-        factor = _number(node.args[1])
+        factor = factor_of(node.args[1])
         found.scale = found.scale * factor if node.target is aten.mul.Tensor else found.scale / factor
     elif node.target is aten.add.Tensor and not node.kwargs and all(isinstance(a, Node) for a in node.args):
         found = _masked(node, *node.args) or _masked(node, *reversed(node.args))
     elif node.target is aten.where.self:
         condition, first, second = node.args
-        keeps = _constant(second) is not None
-        scores, fill = (first, _constant(second)) if keeps else (second, _constant(first))
+        keeps = constant(second) is not None
+        scores, fill = (first, constant(second)) if keeps else (second, constant(first))
         if fill is not None and fill <= HIDES:
             found = _masked(node, scores, condition, keeps=keeps, fill=fill)
     if found is not None:
@@ -130,7 +130,7 @@ def _masked(node: Node, scores: Any, mask: Any, *, keeps: bool = False, fill: fl
     return found
 
 
-def _constant(node: Any) -> float | None:
+def constant(node: Any) -> float | None:
     """The number that a tensor is full of."""
     if isinstance(node, Node) and node.target in (aten.scalar_tensor.default, aten.full.default):
         value = node.args[0 if node.target is aten.scalar_tensor.default else 1]
@@ -147,7 +147,7 @@ def fits_template(found: AttentionScores, node: Node, weights: torch.Tensor) -> 
         return False
     if shape_of(found.product)[1:] != [str(n) for n in weights.shape[-2:]]:
         return False
-    return bool(found.scale.is_number) or _is_usual(found.scale, found.product.args[0].meta["val"])
+    return bool(found.scale.is_number) or is_usual(found.scale, found.product.args[0].meta["val"])
 
 
 def size_hint(size: Any) -> int:
@@ -155,18 +155,22 @@ def size_hint(size: Any) -> int:
     return size if isinstance(size, int) else int(size.node.hint or _WIDEST + 1)
 
 
-def _is_usual(scale: Any, query: torch.Tensor) -> bool:
+def is_usual(scale: Any, query: torch.Tensor) -> bool:
     """Whether a scale that follows from sizes is one over the square root of the heads' width, which the template takes by itself."""
+    return times_usual(scale, query) == 1.0
+
+
+def times_usual(scale: Any, query: torch.Tensor) -> float | None:
+    """How many times the usual scale a scale that follows from sizes is; None where that hangs on them."""
     width = query.shape[-1]
     if isinstance(width, int):
-        return False
-    own = hints(width.node.shape_env)
+        return None
+    own, found = hints(width.node.shape_env), []
     for times in (1, 4, 9):
         at = {symbol: hint * times for symbol, hint in own.items()}
-        value = complex(scale.xreplace(at).doit() * sympy.sqrt(width.node.expr.xreplace(at).doit()))
-        if not math.isclose(value.real, 1.0, rel_tol=1e-6):
-            return False
-    return True
+        found.append(complex(scale.xreplace(at).doit() * sympy.sqrt(width.node.expr.xreplace(at).doit())).real)
+    alike = all(math.isclose(value, found[0], rel_tol=1e-6) for value in found)
+    return (1.0 if math.isclose(found[0], 1.0, rel_tol=1e-6) else found[0]) if alike else None
 
 
 def _replace(edit: Editor, found: AttentionScores, softmax: Node) -> None:
@@ -192,7 +196,7 @@ def _replace(edit: Editor, found: AttentionScores, softmax: Node) -> None:
 def unscaled(node: Node, found: AttentionScores) -> Node:
     """An operand without the number that it is multiplied with, which becomes the scores'."""
     while node.target is aten.mul.Tensor and found.scale.is_number and isinstance(node.args[0], Node):
-        factor = _number(node.args[1])
+        factor = factor_of(node.args[1])
         if factor is None or not factor.is_number or factor <= 0:
             break
         found.scale, node = found.scale * factor, node.args[0]
@@ -271,13 +275,25 @@ def as_mask(edit: Editor, found: AttentionScores, rank: int) -> Node | None:
     return edit.call(aten.unsqueeze.default, mask, 1) if rank == 3 and mask.meta["val"].dim() == 3 else mask
 
 
+def between(node: Node, product: Node) -> set[Node]:
+    """The product, and all that stands between it and ``node``."""
+    found, todo = {product}, [product]
+    order = {n: at for at, n in enumerate(node.graph.nodes)}
+    while todo:
+        for user in todo.pop().users:
+            if user not in found and order[user] <= order[node]:
+                found.add(user)
+                todo.append(user)
+    return found
+
+
 def by_condition(found: AttentionScores, low: float) -> None:
     """A mask that adds zero or a number up to ``low`` as the condition that chooses: the kernel passes over what it hides."""
     mask: Any = found.masked
     if mask is None or mask.meta["val"].dtype == torch.bool:
         return
     mask = same_elements(mask, set())
-    numbers = [n for a in mask.args[1:] if (n := _constant(a)) is not None] if mask.target is aten.where.self else []
+    numbers = [n for a in mask.args[1:] if (n := constant(a)) is not None] if mask.target is aten.where.self else []
     if len(numbers) == 2 and max(numbers) == 0.0 and min(numbers) <= low:
         found.masked, found.keeps, found.fill = mask.args[0], numbers[0] == 0.0, -math.inf
 

@@ -14,6 +14,7 @@ from kernelllm.compiler.capture.rewrites.attention_pattern import (
     HIDES,
     PRODUCTS,
     as_mask,
+    between,
     by_condition,
     fits_template,
     join_attention,
@@ -64,7 +65,7 @@ def join_difference(edit: Editor) -> None:
         parts = [edit.call(aten.select.int, both, 2, at) for _, at, _ in terms]  # type: ignore[misc]
         parts = [p if f is None else edit.call(aten.mul.Tensor, p, f) for p, (_, _, f) in zip(parts, terms, strict=True)]  # type: ignore[misc]
         out = edit.call(aten.reshape.default, edit.call(whole.target, *parts), [merged, rows, columns])
-    join_attention(Editor(edit.graph, product, edit.namespace, edit.options), _between(node, softmax))
+    join_attention(Editor(edit.graph, product, edit.namespace, edit.options), between(node, softmax))
     if not (product.users and heads.users):  # it was joined
         node.replace_all_uses_with(out)
 
@@ -106,8 +107,8 @@ def join_sinks(edit: Editor) -> None:
     positive = not found.scale.is_number or found.scale > 0
     if not half or not positive or size_hint(scores.meta["val"].shape[2]) <= _FEW_QUERIES:
         return
-    between = _between(node, found.product)
-    if not all(u in between for n in between - {node} for u in n.users):
+    inside = between(node, found.product)
+    if not all(u in inside for n in inside - {node} for u in n.users):
         return
     with edit.graph.graph.inserting_before(node):
         by_condition(found, HIDES)
@@ -137,18 +138,6 @@ def _of_heads(node: Node) -> Node | None:
         node = node.args[0]
     source = node.args[0] if node.target is aten.expand.default else node
     return source if [n for d, n in enumerate(shape_of(source)) if d != 1] == ["1"] * 3 else None
-
-
-def _between(node: Node, product: Node) -> set[Node]:
-    """The product, and all that stands between it and ``node``."""
-    found, todo = {product}, [product]
-    order = {n: at for at, n in enumerate(node.graph.nodes)}
-    while todo:
-        for user in todo.pop().users:
-            if user not in found and order[user] <= order[node]:
-                found.add(user)
-                todo.append(user)
-    return found
 
 
 def share_heads(edit: Editor) -> bool:

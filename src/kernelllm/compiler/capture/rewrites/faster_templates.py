@@ -22,6 +22,7 @@ from kernelllm.compiler.capture.rewrites import fusions, long_scans, memory_boun
 from kernelllm.compiler.capture.rewrites.attention_pattern import in_rows, put_attention
 from kernelllm.compiler.capture.rewrites.attention_variants import share_heads
 from kernelllm.compiler.capture.rewrites.pool_rules import low_memory_pools, max_pool
+from kernelllm.compiler.capture.rewrites.scored_attention import inline_mask
 from kernelllm.compiler.cost_model import template_gains
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.templates import matmul
@@ -159,7 +160,9 @@ def attend(graph: GraphModule, options: Options, *, masked: bool = False) -> Non
             mask = mask and in_rows(edit, mask)
             made = edit.template("half_attention", query, key, value, mask, causal, scale)
         put_attention(edit, node, made)
-        share_heads(Editor(graph, made, edit.namespace, options))
+        edit = Editor(graph, made, edit.namespace, options)
+        inline_mask(edit)
+        share_heads(edit)
     graph.graph.eliminate_dead_code()
 
 

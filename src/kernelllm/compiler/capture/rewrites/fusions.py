@@ -16,7 +16,9 @@ from kernelllm.compiler.capture.graph_editor import HALF, VIEWS, Editor, called,
 from kernelllm.compiler.capture.rewrites import quantized_weights, wide_rows
 from kernelllm.compiler.capture.rewrites.attention_pattern import join_attention
 from kernelllm.compiler.capture.rewrites.attention_variants import join_difference, join_sinks, share_heads
+from kernelllm.compiler.capture.rewrites.scored_attention import inline_mask, join_scores
 from kernelllm.compiler.options import Options
+from kernelllm.compiler.scored_operators import PREFIX
 
 aten = torch.ops.aten
 Gains = Callable[[Node, str, int], bool]
@@ -43,10 +45,14 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE, gains: Gains =
         join_attention(Editor(graph, node, namespace, options))
         join_sinks(Editor(graph, node, namespace, options))
         join_difference(Editor(graph, node, namespace, options))
+        join_scores(Editor(graph, node, namespace, options))
     graph.graph.eliminate_dead_code()
     for node in list(graph.graph.nodes):
         edit = Editor(graph, node, namespace, options)
-        if node.target in (namespace.attention.default, namespace.half_attention.default, namespace.sink_attention.default):
+        if node.target in (namespace.attention.default, namespace.half_attention.default):
+            inline_mask(edit)
+            share_heads(edit)
+        elif node.target is namespace.sink_attention.default or str(node.target).startswith(f"kernelllm.{PREFIX}"):
             share_heads(edit)
         elif node.target is aten.mul.Tensor:
             _gate(edit, gains)

@@ -26,7 +26,7 @@ WORTH_TUNING = 2**20
 
 _COLUMNS: list[heuristics.Blocks] = [
     ({"XBLOCK": 64, "R0_BLOCK": 32}, 4), ({"XBLOCK": 128, "R0_BLOCK": 16}, 4), ({"XBLOCK": 128, "R0_BLOCK": 16}, 1),
-    ({"XBLOCK": 256, "R0_BLOCK": 4}, 1),
+    ({"XBLOCK": 256, "R0_BLOCK": 4}, 1), ({"XBLOCK": 512, "R0_BLOCK": 4}, 1),
 ]  # fmt: skip
 """For sums across memory: Inductor's own (64 x 8) leaves half of the threads idle in half precision, and few loads under way. Programs of
 one warp, with many loads each, take 0.9 of the time of larger ones on an H200 where rows do not start at a multiple of 32 bytes."""
@@ -60,7 +60,7 @@ def launch_config(kernel: Kernel, options: Options, *, may_tune: bool = True) ->
     chosen = _own(kernel, options)
     if known and options.mixed and _better_by_own(kernel):
         known = [({**dict.fromkeys(kernel.blocks, 1), **chosen.blocks}, chosen.warps), *(known if tunes else ())]
-    elif known and options.mixed and _in_columns(kernel):
+    elif known and options.mixed and in_columns(kernel):
         known = [*_COLUMNS, *known] if tunes else _COLUMNS[:1]
     if known:
         chosen = _as_inductor(kernel, known if tunes else [min(known, key=lambda one: _distance(one, chosen))])
@@ -116,7 +116,7 @@ def _better_by_own(kernel: Kernel) -> bool:
     return across or _reads_rows_twice(kernel) or _holds_longer_rows(kernel)
 
 
-def _in_columns(kernel: Kernel) -> bool:
+def in_columns(kernel: Kernel) -> bool:
     """Whether it is a loop of sums across memory, long enough for deep blocks and for enough of them."""
     loop = "R0_BLOCK" in kernel.blocks and "YBLOCK" not in kernel.blocks and not any(k.startswith("r1") for k in kernel.hints)
     large = kernel.hints.get("r0_", 1) >= 32 and kernel.hints.get("x", 1) >= 2**13

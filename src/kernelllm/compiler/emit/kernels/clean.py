@@ -39,6 +39,8 @@ class Cleaned:
     """One row a program: XBLOCK is gone."""
     persistent: dict[str, int | None] = field(default_factory=dict)
     """Blocks that hold a whole reduction, to its length where that is fixed, else None."""
+    columns: int = 0
+    """Where it is not 0: results of one outer index, of which alone a program has some."""
 
     @property
     def pointers(self) -> list[str]:
