@@ -519,3 +519,25 @@ rows, columns = 12, 30
 def get_inputs(): return [torch.randn(rows, columns)]
 """
     assert not [target for target in targets(captured(body)) if target.startswith("aten.sort")]
+
+
+def test_halves_that_must_be_alike_are_multiples():
+    """``chunk`` makes ``(n + 1) // 2`` and the rest of n: that they are equal says that n is even."""
+    body = """
+class Model(nn.Module):
+    def __init__(self, width, units):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, units), nn.Linear(units // 2, width)
+        self.conv = nn.Conv1d(units // 2, units // 2, 3, padding=1, groups=units // 2)
+    def forward(self, x):
+        left, right = self.up(x).chunk(2, dim=-1)
+        return self.down(left * self.conv(right.transpose(1, 2)).transpose(1, 2))
+batch, rows, width, units = 4, 20, 16, 48
+def get_inputs(): return [torch.randn(batch, rows, width)]
+def get_init_inputs(): return [width, units]
+"""
+    found = captured(body)
+    assert found.way == "make_fx"
+    shapes = {given.name: given.shape for given in found.graph_inputs}
+    assert "//" not in shapes["down.weight"][1]
+    assert shapes["up.weight"][0] == f"2*{shapes['down.weight'][1]}"

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.stateless import _reparametrize_module
-from torch.utils._sympy.functions import Mod
+from torch.utils._sympy.functions import FloorDiv, Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
@@ -263,10 +263,7 @@ def _divisors(built: FakeModule) -> dict[str, symbols.Factor]:
     found: dict[str, symbols.Factor] = {}
     of_symbol = {s: k for k, v in built.table.items() if not isinstance(built.factors.get(k), str) for s in v.node._expr.free_symbols}
     for guard in built.env.guards:
-        expression = guard.expr
-        if not (isinstance(expression, sympy.Eq) and isinstance(expression.lhs, Mod) and expression.rhs == 0):
-            continue
-        symbol, divisor = expression.lhs.args
+        symbol, divisor = _divided(guard.expr, built)
         if symbol not in of_symbol or built.env.replace(symbol) != symbol:
             continue
         key = of_symbol[symbol]
@@ -278,6 +275,33 @@ def _divisors(built: FakeModule) -> dict[str, symbols.Factor]:
         elif divisor in of_symbol and _plain(built, key, of_symbol[divisor], found):
             found[key] = of_symbol[divisor]
     return found
+
+
+def _divided(guard: Any, built: FakeModule) -> tuple[Any, Any]:
+    """The symbol and what it is a multiple of, where a guard says that: ``Mod(n, 2) == 0``, or another that holds for multiples alone,
+    such as ``(n + 1) // 2 == n // 2`` of the halves that ``chunk`` makes, if the file sees n itself, as the side of a tensor."""
+    if not isinstance(guard, sympy.Eq):
+        return None, None
+    if isinstance(guard.lhs, Mod) and guard.rhs == 0:
+        return guard.lhs.args[0], guard.lhs.args[1]
+    named, hints = guard.free_symbols, derived_sizes.hints(built.env)
+    if len(named) == 1 and named <= hints.keys() and named <= _sides(built):
+        (symbol,) = named
+        first = int(hints[symbol])
+        for divisor in {q.args[1] for q in guard.atoms(FloorDiv) if q.args[1].is_Integer and 1 < q.args[1] <= _MOST_TRIED}:
+            if all((guard.xreplace({symbol: sympy.Integer(n)}) == True) == (n % divisor == 0) for n in range(first, first + 2 * divisor)):  # noqa: E712
+                return symbol, divisor
+    return None, None
+
+
+def _sides(built: FakeModule) -> set[Any]:
+    """The symbols that are a side of a parameter, a buffer or an input as they are."""
+    given = (*built.model.parameters(), *built.model.buffers(), *pytree.tree_leaves(built.inputs))
+    sides: list[Any] = [n for t in given if isinstance(t, torch.Tensor) for n in t.shape]
+    return {n.node._expr for n in sides if isinstance(n, torch.SymInt)}
+
+
+_MOST_TRIED = 64
 
 
 def _plain(built: FakeModule, key: str, divisor: str, found: Mapping[str, symbols.Factor]) -> bool:

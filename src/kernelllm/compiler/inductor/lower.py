@@ -379,9 +379,7 @@ def _attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_
 
 def rewritten(captured: Captured, options: Options) -> None:
     """Inductor's passes over a graph before it is known to be a forward: attention recognised, needless operators out. In place.
-
-    The graph is still on the CPU: constants are folded by running operators.
-    """
+    The graph is still on the CPU: constants are folded by running operators."""
     from torch._inductor import config
     from torch._inductor.compile_fx import record_original_output_strides
     from torch._inductor.fx_passes import fuse_attention, joint_graph
