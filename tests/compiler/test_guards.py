@@ -147,9 +147,13 @@ def test_inputs_in_other_layouts_than_the_problem_s(file: Path) -> None:
 def test_an_input_that_is_written_into_keeps_its_layout(file: Path) -> None:
     start = "c, x, p = torch.zeros(5, 8, 16), torch.randn(5, 1, 16), torch.tensor([2]); "
     end = "ModelNew()(c, x, p); torch.testing.assert_close(c[:, 2:3], x); assert not c[:, 3:].any()"
-    ran, turned = outcomes(file, start + end, start + "c = c.mT.contiguous().mT; " + end)
-    assert ran == ""
-    assert turned.startswith("ValueError: cache: the kernels write into it")
+    beside = "c, x = torch.zeros(10, 8, 16).split(5); x = x[:, :1]; "
+    ran, apart, turned, shared = outcomes(
+        file, start + end, start + beside + end, start + "c = c.mT.contiguous().mT; " + end, start + "x = c[:, :1]; " + end
+    )
+    assert (ran, apart) == ("", "")
+    assert turned.startswith("ValueError: cache: the kernels write into it, in memory")
+    assert shared.startswith("ValueError: cache: the kernels write into it, and another input")
 
 
 @written(BATCH_NORM)

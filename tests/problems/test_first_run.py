@@ -105,3 +105,10 @@ def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
     file.write_text(SOURCE + "x = 1\n" * (LARGEST // 6))
     with pytest.raises(ProblemError, match="larger than 2 MB"):
         open_problem(str(file))
+
+
+def test_layers_without_sizes_are_named() -> None:
+    lazy = SOURCE.replace("class Model(nn.Module):", "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                          "        self.fc = nn.LazyLinear(8)\n")  # fmt: skip
+    said = refused(Problem(name="p", source=lazy.format(forward="x = self.fc(x)", inputs="pass", shape="4, 8")))
+    assert "first call decides the size of fc.weight, fc.bias" in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,7 +61,7 @@ def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = Fal
 
     model = model or instance.model(0)
     inputs = instance.inputs(0)
-    kept, given = [*model.parameters(), *model.buffers()], list(tensors(inputs))
+    kept, given = [*_with_sizes(model.named_parameters()), *_with_sizes(model.named_buffers())], list(tensors(inputs))
     found = _sizes(given, kept)
     if limit and _elements(found) > REAL_ELEMENTS:
         return replace(found, ran=False)
@@ -73,6 +73,19 @@ def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = Fal
     except _TooMany:
         ran = False
     return replace(found, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran)
+
+
+def _with_sizes(named: Iterable[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
+    """The tensors. Raises ProblemError where one gets its size in the first call, as those of ``nn.LazyLinear`` do."""
+    found = dict(named)
+    lazy = [name for name, tensor in found.items() if torch.nn.parameter.is_lazy(tensor)]
+    if lazy:
+        few = ", ".join(lazy[:3])
+        raise ProblemError(
+            f"The model's first call decides the size of {few}.", where="Model",
+            fix="Give the layers the sizes that they have: nn.Linear(64, 32) for nn.LazyLinear(32).",
+        )  # fmt: skip
+    return list(found.values())
 
 
 def _sizes(given: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> Trace:
@@ -143,7 +156,7 @@ def _real(instance: Instance, model: torch.nn.Module | None) -> Trace:
 def _outline(instance: Instance) -> Trace | None:
     """Sizes of inputs and parameters alone, on meta tensors; None where even that is impossible."""
     try:
-        kept, given = list(instance.model(0).parameters()), list(tensors(instance.inputs(0)))
+        kept, given = _with_sizes(instance.model(0).named_parameters()), list(tensors(instance.inputs(0)))
     except ProblemError:
         return None
     found = _sizes(given, kept)

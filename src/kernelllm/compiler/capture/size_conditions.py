@@ -67,7 +67,10 @@ def _lower_bounds(env: ShapeEnv, bounds: Iterable[tuple[sympy.Basic, int]], know
         whole = _expanded(env.replace(size), meaning)
         number, rest = whole.as_coeff_Add()
         if least > number and whole.free_symbols and {str(s) for s in whole.free_symbols} <= set(known):
-            yield size_text(rest), ">=", str(least - number)
+            positive = least - number == 1 and rest.is_Mul and not rest.could_extract_minus_sign()
+            for part in rest.args if positive else (rest,):  # a product is positive where all of its factors are
+                if part.free_symbols:
+                    yield size_text(part), ">=", str(least - number)
 
 
 def _from_slices(graph: torch.fx.GraphModule) -> Iterator[tuple[sympy.Basic, int]]:

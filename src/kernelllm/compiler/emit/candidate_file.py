@@ -80,14 +80,16 @@ class CandidateFile(MainGraph):
         lost = [f"{name} = {value}" for name, value in loose.items()]
         entry = self.fixed.entry() if self.fixed else []
         first = self.guards.first(lines)
-        top = [*entry, *first, *self.guards.too_large([*first, *relations])]
+        written = {s.variable for s in self.captured.graph_inputs if s.mutated and s.kind == "input"}
+        into = [(path, self.program.tensors[v]) for v, path in self.tensor_inputs() if v in written]
+        apart = self.guards.apart([path for path, _ in into], [path for _, path in self.tensor_inputs()])
+        ahead = [*apart, *entry, *first] if entry else [*first, *apart]
+        top = [*ahead, *self.guards.too_large([*first, *relations])]
         lines, relations = _read_once(lines, relations, " ".join([text, *split_lines]))
         top += [*self.numbers(), *self._moved(), *lost, *lines, *relations, *split_lines]
         dense = [some[0].split(" = ") for some in layouts if len(some) == 1]
         for few in (dense[i : i + 3] for i in range(0, len(dense), 3)):
             top.append(f"{', '.join(path for path, _ in few)} = {', '.join(text for _, text in few)}")
-        written = {s.variable for s in self.captured.graph_inputs if s.mutated and s.kind == "input"}
-        into = [(path, self.program.tensors[v]) for v, path in self.tensor_inputs() if v in written]
         kept = [line for path, tensor in into for line in layout_kept(path, tensor, self.host.tuple)]
         top += [*kept, *(line for some in layouts if len(some) > 1 for line in some)]
         return [*self.guards.given(), *self.unpacked([*top, text]), *top]

@@ -20,6 +20,7 @@ from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.constructors import constructor_checks
 from kernelllm.compiler.emit.constructors.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
+from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
@@ -27,23 +28,6 @@ from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES
 
 _LONG, _FEW, _SOURCES = 96, 4, 36
-_CHECK = '''
-def check(name, tensor, dtypes, shape, device=None):
-    """Refuse a tensor that the kernels were not written for; a size of None may be any."""
-    fits = torch.is_tensor(tensor) and tensor.dtype in dtypes and device in (None, tensor.device)
-    fits = fits and tensor.numel() < 2**31  # offsets have 32 bits
-    if not fits or len(shape) != tensor.dim() or any([n not in (None, m) for n, m in zip(shape, tensor.shape)]):
-        came = (tensor.dtype, tuple(tensor.shape), tensor.device) if torch.is_tensor(tensor) else type(tensor)
-        raise ValueError(f"{name}: the kernels take {dtypes}, {shape}, {device or 'any device'}; got {came}")
-'''
-_INFERENCE_ONLY = '''
-class InferenceOnly(torch.autograd.Function):
-    forward = staticmethod(lambda ctx, results, *sources: results)  # handed on as they are
-    @staticmethod
-    def backward(ctx, *gradients):
-        raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; write it with --backward")
-'''
-
 _FEW_MODES = 4
 """Layers whose own mode is looked at in every call; of more, the model's alone."""
 
@@ -58,7 +42,7 @@ class Guards:
         self.captured, self.host, self.arguments, self.taken, self.dtypes = captured, host, arguments, taken, dtypes
         whole = not captured.symbolic  # then each size may have decided something
         self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
-        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly")}
+        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly", "apart")}
         self._called: set[str] = set()
         readable = (c for c in captured.guards if not constructor_checks.unreadable_sizes(captured, c))
         self.conditions, self.offsets = index_limits.split(readable)
@@ -68,9 +52,9 @@ class Guards:
 
     def definitions(self) -> list[str]:
         """The helpers that the file needs, once all statements are written."""
-        wanted = [_CHECK if self._limited else re.sub(r".*offsets have 32 bits\n", "", _CHECK)] if "check" in self._called else []
-        wanted += [_INFERENCE_ONLY] if "InferenceOnly" in self._called else []
-        return [re.sub(r"\b(check|InferenceOnly)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
+        wanted = [CHECK if self._limited else re.sub(r".*offsets have 32 bits\n", "", CHECK)] if "check" in self._called else []
+        wanted += [text for name, text in (("InferenceOnly", INFERENCE_ONLY), ("apart", APART)) if name in self._called]
+        return [re.sub(r"\b(check|InferenceOnly|apart)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
 
     def types(self) -> str:
         """The statement that lists the dtypes that the file serves, where they are several."""
@@ -204,6 +188,16 @@ class Guards:
         if large:
             conditions[f"{self._size(large[0])} > {large[2]}"] = "offsets of 32 bits"
         return lines + refused(_divisors(conditions) | conditions, "the kernels were written for", "ValueError")
+
+    def apart(self, written: list[str], inputs: list[str]) -> list[str]:
+        """Statements that refuse inputs in the memory of one that is written into."""
+        lines = []
+        for at, path in enumerate(written):
+            others = [p for p in inputs if p not in written[: at + 1]]
+            if others and not self.silent:
+                self._called.add("apart")
+                lines.append(f'{self.names["apart"]}("{path}", {path}, {", ".join(others)})')
+        return lines
 
     def too_large(self, checked: list[str]) -> list[str]:
         """Statements that refuse tensors of too many elements, for inputs that no statement in ``checked`` looks at."""

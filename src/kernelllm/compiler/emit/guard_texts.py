@@ -1,0 +1,30 @@
+"""Functions of a file that refuse tensors which its kernels were not written for."""
+
+from __future__ import annotations
+
+CHECK = '''
+def check(name, tensor, dtypes, shape, device=None):
+    """Refuse a tensor that the kernels were not written for; a size of None may be any."""
+    fits = torch.is_tensor(tensor) and tensor.dtype in dtypes and device in (None, tensor.device)
+    fits = fits and tensor.numel() < 2**31  # offsets have 32 bits
+    if not fits or len(shape) != tensor.dim() or any([n not in (None, m) for n, m in zip(shape, tensor.shape)]):
+        came = (tensor.dtype, tuple(tensor.shape), tensor.device) if torch.is_tensor(tensor) else type(tensor)
+        raise ValueError(f"{name}: the kernels take {dtypes}, {shape}, {device or 'any device'}; got {came}")
+'''
+INFERENCE_ONLY = '''
+class InferenceOnly(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, results, *sources: results)  # handed on as they are
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise RuntimeError("ModelNew is for inference: its kernels compute no gradients; write it with --backward")
+'''
+APART = '''
+def apart(name, written, *others):
+    """Refuse another input in the memory that the kernels write into."""
+    spans = []
+    for t in (written, *others):
+        length = 1 + sum([(n - 1) * s for n, s in zip(t.shape, t.stride())]) if t.numel() else 0
+        spans.append((t.data_ptr(), t.data_ptr() + length * t.element_size()))
+    if any([first < spans[0][1] and spans[0][0] < last for first, last in spans[1:]]):
+        raise ValueError(f"{name}: the kernels write into it, and another input is in the same memory")
+'''
