@@ -16,6 +16,7 @@ _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
 _SOLVED, _SELDOM = range(17, 4097), 8
 """Sizes that are tried in a comparison, and the share of them for which it may hold: for more, any size will do."""
+_PERIODIC = ast.Mod | ast.BitAnd | ast.BitXor
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Mod | ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift
 
 
@@ -52,7 +53,9 @@ def _solutions(node: ast.Compare, named: dict[str, int]) -> list[int]:
     the smallest, and those with most divisors, which a product of sizes may be. None where it holds for many, or for none."""
     unknown: dict[str, ast.expr] = {}
     test = _Unknown(named, unknown).visit(copy.deepcopy(node))
-    if len(unknown) != 1 or not any(isinstance(part, ast.BinOp) for part in ast.walk(test)) or _is_multiple(node, named):
+    inside = [part.op for part in ast.walk(test) if isinstance(part, ast.BinOp)]
+    exact = all(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in node.ops)
+    if len(unknown) != 1 or not any(exact or isinstance(op, _PERIODIC) for op in inside) or _is_multiple(node, named):
         return []
     code = compile(ast.fix_missing_locations(ast.Expression(test)), "comparison", "eval")
     try:
