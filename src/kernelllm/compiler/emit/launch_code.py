@@ -117,7 +117,8 @@ def _grid(kernel: Kernel, cleaned: Cleaned, chosen: LaunchConfig, done: kernel_t
             return numel
         outer = ""
         if axis == "x" and cleaned.columns:
-            outer, numel = f"{int(numel) // cleaned.columns} * ", str(cleaned.columns)
+            rows = str(int(numel) // cleaned.columns) if numel.isdigit() else f"({numel}) // {cleaned.columns}"
+            outer, numel = f"{rows} * ", str(cleaned.columns)
         size = f'meta["{done.names[block]}"]' if block in tuned else str(chosen.blocks.get(block, 1))
         return f"{outer}{numel}" if size == "1" else f"{outer}triton.cdiv({numel}, {size})"
 
