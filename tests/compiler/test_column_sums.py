@@ -43,3 +43,17 @@ def test_each_program_has_columns_of_one_outer_index_and_shallow_tiles_are_summe
 
 def test_columns_that_blocks_divide_stay_counted_through_all_rows() -> None:
     assert "8192 // meta" in written(body("x.sum(1)", 512))
+
+
+def test_how_many_rows_there_are_may_vary_on_the_path_beside_it() -> None:
+    text = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(65, 515))
+    def forward(self, x):
+        return (x[:, :, None] * self.weight).sum(1)
+batch = 16
+def get_inputs(): return [torch.randn(batch, 65)]
+"""
+    assert "[((515 * batch) // 515 * 9,)]" in written(text)
