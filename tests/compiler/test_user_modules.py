@@ -106,3 +106,25 @@ def test_another_order_among_equal_numbers_is_right_and_another_choice_is_wrong(
 def test_an_encoder_gives_zeros_for_padding_behind_the_rows(quick: Judge) -> None:
     verdict = quick.judge(problem(PADDED), Candidate(source=compiled(problem(PADDED), Options())))
     assert verdict.correct, verdict.message
+
+
+LUT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lut = nn.Parameter(torch.randn(1, 3, 5, 5, 5))
+    def forward(self, x):
+        lut = self.lut.expand(x.shape[0], -1, -1, -1, -1)
+        return F.grid_sample(lut, x.tanh()[:, None], padding_mode="border", align_corners=True)[:, :, 0] * 2.0
+batch, side = 2, 9
+def get_inputs(): return [torch.randn(batch, side, side, 3)]
+"""
+
+
+def test_volumes_are_sampled_by_torch_on_the_path_for_known_sizes() -> None:
+    """Places and weights of eight neighbours would be written to memory. A parameter that is expanded may lie otherwise in memory."""
+    source = compiled(problem(LUT), Options(fixed=True, mixed=True))
+    general, known = source.split("def forward_at_known_sizes")
+    assert "grid_sampler_3d" not in general
+    assert "torch.ops.aten.grid_sampler_3d(" in known
+    assert "torch.as_strided(self.lut.contiguous(), " in known

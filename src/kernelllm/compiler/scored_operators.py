@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.scored_text import ScoreCode, module_text
 
 PREFIX = "scored_attention_"
 SCHEMA = (
@@ -23,40 +23,8 @@ TEXTS: dict[str, str] = {}
 """The host function and kernels of each operator of this process, by its name."""
 
 
-@dataclass
-class ScoreCode:
-    """What one kernel does to scores, as statements."""
-
-    rows: list[str] = field(default_factory=list)
-    """Before the loop over keys: of batch, head and query."""
-    keep: list[str] = field(default_factory=list)
-    """Of keys too: what the conditions read."""
-    near: list[str] = field(default_factory=list)
-    """Conditions that bound the keys of a query by ``lower`` and ``upper``: between them they hold."""
-    other: list[str] = field(default_factory=list)
-    """Conditions of another kind."""
-    lower: list[str] = field(default_factory=list)
-    upper: list[str] = field(default_factory=list)
-    """The first and the last key that a query sees."""
-    scores: list[str] = field(default_factory=list)
-    result: str = "scores"
-    tensors: int = 0
-    numbers: int = 0
-
-    def all(self) -> str:
-        """All statements."""
-        lines = [*self.rows, *self.keep, *self.near, *self.other, *self.lower, *self.upper, *self.scores, self.result]
-        return "\n".join(lines)
-
-    def used(self, pattern: str) -> list[str]:
-        """Names of that pattern that the statements have, each once."""
-        return sorted(set(re.findall(rf"\b{pattern}\b", self.all())), key=lambda n: [int(d) for d in re.findall(r"\d+", n)])
-
-
 def register(code: ScoreCode) -> Any:
     """The operator of this code."""
-    from kernelllm.compiler.scored_text import module_text
-
     key = hashlib.sha256(repr(code).encode()).hexdigest()[:8]
     name = f"{PREFIX}{key}"
     if name not in TEXTS:
@@ -73,4 +41,4 @@ def renamed(text: str) -> str:
     return text
 
 
-__all__ = ["PREFIX", "TEXTS", "ScoreCode", "register", "renamed"]
+__all__ = ["PREFIX", "TEXTS", "register", "renamed"]

@@ -32,8 +32,6 @@ class FileKernels:
     ) -> None:
         """``arguments``: the graph's arguments. A kernel that writes into one must not be tuned by trial runs."""
         self.wrapper, self.program, self.host, self.dtypes = wrapper, program, host, dtypes
-        self.dense: set[str] = set()
-        """Parameters and buffers that kernels read as if they were contiguous, which those of a caller need not be."""
         self.configs: dict[str, LaunchConfig] = {}
         self.texts: dict[str, kernel_text.KernelText] = {}
         cleaned: dict[str, Cleaned] = {}
@@ -99,9 +97,8 @@ class FileKernels:
         return self.host.text(node)
 
     def passed(self, node: ast.expr) -> str:
-        """The same as an argument: one of ``dense`` as the kernel reads it."""
-        text = self.pointer(node)
-        return f"{text}.contiguous()" if text in {self.host.paths[v] for v in self.dense} else text
+        """The same as an argument, as the kernel reads it."""
+        return self.host.dense_text(self.pointer(node))
 
     def size(self, launch: Launch, param: str) -> Any:
         """What a launch passes for a size argument, over the file's size names."""

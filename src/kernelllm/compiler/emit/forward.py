@@ -32,6 +32,8 @@ class HostPrinter:
     device: str = "x.device"
     used_sizes: list[str] = field(default_factory=list)
     """Names of sizes in the order of first use."""
+    dense: set[str] = field(default_factory=set)
+    """Parameters and buffers that are read as if they were contiguous, which those of a caller need not be."""
 
     def size(self, expr: Any) -> str:
         if expr.is_Symbol and not str(expr).isidentifier():
@@ -44,6 +46,10 @@ class HostPrinter:
     def tuple(self, values: list[Any]) -> str:
         """A shape or stride as text."""
         return f"({', '.join(self.size(v) for v in values)}{',' if len(values) == 1 else ''})"
+
+    def dense_text(self, text: str) -> str:
+        """The text of a tensor as a kernel reads it that takes it for contiguous."""
+        return f"{text}.contiguous()" if text in {self.paths[v] for v in self.dense} else text
 
     def text(self, node: ast.expr) -> str:
         """A host expression of the wrapper in the file's words."""
@@ -136,7 +142,8 @@ class HostPrinter:
         size = [self.sizes.expression(e) for e in node.args[1].elts]  # type: ignore[attr-defined]
         stride = [self.sizes.expression(e) for e in node.args[2].elts]  # type: ignore[attr-defined]
         offset = self.sizes.expression(node.args[3]) if len(node.args) > 3 else sympy.Integer(0)
-        whole = f"torch.as_strided({base_text}, {self.tuple(size)}, {self.tuple(stride)}{self._start(node.args[0], offset)})"
+        lying = base_text if offset else self.dense_text(base_text)
+        whole = f"torch.as_strided({lying}, {self.tuple(size)}, {self.tuple(stride)}{self._start(node.args[0], offset)})"
         if base is not None and not is_contiguous(base) and (order := row_major_order(base)) is not None:
             alike = _plain_view(base, HostTensor(size, stride, "")) if offset == 0 else None
             if isinstance(alike, str):

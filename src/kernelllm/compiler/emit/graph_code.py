@@ -62,7 +62,7 @@ class GraphCode:
         state = {g.variable for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer") and not g.mutated}
         tensors = {v: self.program.tensors[v] for v in state & self.program.tensors.keys()}
         tables = {v for v, t in tensors.items() if sum(n != 1 for n in t.shape) > 1 and is_contiguous(t)}
-        self.kernels.dense = {v for v in tables if not self.host.paths[v].isidentifier()}
+        self.host.dense = {v for v in tables if not self.host.paths[v].isidentifier()}
         self.prepared = Prepared(self.program, state if self.options.library else ())
         for buffer, source in self.prepared.copies().items():
             self.host.paths[buffer] = fresh_name("_".join(re.findall(r"[A-Za-z_]\w*", self.host.paths[source])[-2:]), local)

@@ -177,9 +177,12 @@ def multilabel_margin_loss(_: Any, x: Any, target: Any, size_average: Any = None
     return loss.reshape(x.shape[:-1]) if reduction == "none" else getattr(loss, reduction)()
 
 
-def grid_sample(_: Any, x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None) -> Any:
-    """Volumes; for images there is a decomposition."""
-    if x.dim() != 5 or mode == "bicubic":
+def grid_sample(
+    context: Any, x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
+) -> Any:
+    """Volumes; for images there is a decomposition. Eight neighbours' places and weights would be written to memory: torch's kernel is
+    faster where it may be called."""
+    if x.dim() != 5 or mode == "bicubic" or (context.options.library and not context.options.backward):
         return NotImplemented
     nearest = mode == "nearest"
     rows, step, sides = x.flatten(2), 1, []

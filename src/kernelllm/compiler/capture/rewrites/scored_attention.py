@@ -32,7 +32,7 @@ from kernelllm.compiler.capture.rewrites.attention_pattern import (
 )
 from kernelllm.compiler.capture.rewrites.element_operators import NotWritable
 from kernelllm.compiler.capture.rewrites.score_expressions import Place, ScoreWriter, broadcast
-from kernelllm.compiler.scored_operators import ScoreCode
+from kernelllm.compiler.scored_text import ScoreCode
 
 aten = torch.ops.aten
 _FEW_QUERIES = 16

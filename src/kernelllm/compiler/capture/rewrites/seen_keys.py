@@ -13,7 +13,7 @@ from kernelllm.compiler.capture.graph_editor import CONVERT
 from kernelllm.compiler.capture.rewrites.attention_pattern import constant
 from kernelllm.compiler.capture.rewrites.element_operators import AND, COMPARISONS, NOT, OR, NotWritable, Piece, alike, plus
 from kernelllm.compiler.capture.rewrites.score_expressions import Place, ScoreWriter, broadcast
-from kernelllm.compiler.scored_operators import ScoreCode
+from kernelllm.compiler.scored_text import ScoreCode
 
 aten = torch.ops.aten
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}

@@ -216,11 +216,11 @@ class Reference:
     ) -> None:
         value = outcome.expected.value
         outcome.perturbed = lambda roundings: self._perturbed(value, private, seed, before, roundings)
-        outcome.decided_otherwise = lambda: self._perturbed(value, private, seed, before, numbers=_MORE)
+        outcome.decided_otherwise = decided = partial(self._perturbed, value, private, seed, before, numbers=_MORE)
         half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
         under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
-        outcome.more_roundings = partial(under, EagerNoise) if half else outcome.decided_otherwise
-        outcome.all_roundings = lambda: chain(() if half else outcome.decided_otherwise(), under(LastBitNoise))
+        outcome.more_roundings = partial(under, EagerNoise) if half else decided
+        outcome.all_roundings = lambda: chain(() if half else decided(), under(LastBitNoise))
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         other = self._other_choices(value, private, seed, before)
         outcome.overflows = lambda: overflows(other.under)
