@@ -677,6 +677,38 @@ def test_attention_under_a_mask_stays_one_operator_where_no_gradients_are_taken(
         assert ("scaled_dot_product_attention(" in process.orders[-1].problem.source) is not gradients
 
 
+class MaskedLayers(nn.Module):
+    """Layers of attention under one mask of positions; as some libraries make it, it may hide nothing."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.last, self.layers = last, nn.ModuleList(nn.Linear(24, 72) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[1], device=x.device)
+        keep = (places[None, None, :, None] >= 0) & (places[None, None, None, :] - places[None, None, :, None] <= self.last)
+        keep = keep.expand(x.shape[0], -1, -1, -1)
+        for layer in self.layers:
+            query, key, value = layer(x).view(*x.shape[:2], 3, 2, 12).permute(2, 0, 3, 1, 4)
+            x = x + nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=keep).transpose(1, 2).flatten(2).tanh()
+        return x
+
+
+@pytest.mark.parametrize(("last", "gradients"), [(6, False), (6, True), (2, False)])
+def test_masks_of_positions_are_made_where_they_are_used_or_left_out(
+    process: References, monkeypatch: pytest.MonkeyPatch, last: int, *, gradients: bool
+) -> None:
+    cut_at_layers(monkeypatch)
+    module, x = MaskedLayers(last), torch.randn(2, 7, 24)
+    with torch.set_grad_enabled(gradients):
+        torch.testing.assert_close(compiled(module)(x), module(x))
+    sources = [order.problem.source for order in process.orders]
+    assert sources
+    masked = [s for s in sources if "attn_mask=" in s or "aten.ge" in s]
+    assert bool(masked) is (last != 6)  # each layer makes the mask for itself
+    assert all("arange" in s and "torch.bool" not in s.partition("def get_inputs")[2] for s in masked)
+
+
 def test_the_report_has_one_line_for_pieces_that_fared_alike() -> None:
     report = graph_report.CompileReport()
     for number in range(3):

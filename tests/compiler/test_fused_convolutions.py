@@ -31,7 +31,6 @@ CASES = {
     "a minimum over channels": ("3", "torch.tanh(self.conv(x).min(1, keepdim=True)[0])", {}),
     "channels of no power of two": ("3", "torch.sigmoid(self.conv(x).amax(1))", {"out_channels = 2, 16, 32": "out_channels = 2, 16, 24"}),
     "a result that is kept": ("3", KEPT, {}),
-    "a result that is read again": ("3", "self.conv(x).relu() + self.conv(x).mean(1, keepdim=True)", {}),
     "a result that is pooled": ("3", "F.max_pool2d(self.conv(x), 3, 1)", {}),
     "running sums": ("3", "self.conv(x).cumsum(1)", {}),
     "channels in front": ("1", "F.hardswish(self.conv(x)) * self.scale", {}),
@@ -101,7 +100,7 @@ def test_volumes_and_transposed_convolutions(name: str, hybrid: Judge, monkeypat
     assert "original size was not tried" not in verdict.message
 
 
-@pytest.mark.parametrize("follows", ["F.group_norm(self.conv(x), 4)"])
+@pytest.mark.parametrize("follows", ["F.group_norm(self.conv(x), 4)", "self.conv(x).relu() + self.conv(x).mean(1, keepdim=True)"])
 def test_results_that_are_read_twice_stay_cudnns(follows: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
     path = compiled(problem(CASE.replace("SETTINGS", "3").replace("FOLLOWS", follows)), MIXED).partition("def forward_at_known_sizes")[2]
@@ -150,3 +149,34 @@ def test_what_a_tuned_kernel_writes_in_place_is_restored_between_configurations(
     assert all('restore_value=["convolved_ptr"]' in head for head, _ in in_place)
     verdict = hybrid.judge(problem(IN_PLACE), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+ALIKE = """
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        widths = (channels, 2 * channels, 4 * channels)
+        pairs = [(a, b) for a, b in zip(widths, widths[1:])]
+        self.convs = nn.ModuleList([nn.Conv2d(a, b, 1, bias=False) for a, b in pairs])
+        self.others = nn.ModuleList([nn.Conv2d(a, b, 1, bias=False) for a, b in pairs])
+        self.half().to(memory_format=torch.channels_last)
+    def forward(self, x, scale, shift):
+        for conv, other in zip(self.convs, self.others):
+            width = conv.out_channels
+            x = (conv(x) * scale[:width].view(-1, 1, 1) + other(x) + shift[:width].view(-1, 1, 1)).relu()
+        return x
+batch, channels, size = 2, 16, 8
+def get_inputs():
+    image = torch.rand(batch, channels, size, size).half().to(memory_format=torch.channels_last)
+    return [image, torch.rand(4 * channels).half(), torch.rand(4 * channels).half()]
+def get_init_inputs(): return [channels]
+"""
+
+
+def test_what_is_added_by_channel_is_read_once_for_all_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels alike take their sizes as arguments: a place modulo such a size is a channel there, too."""
+    monkeypatch.setattr(fused_convolutions, "_LARGE", 0)
+    text = compiled(problem(ALIKE), MIXED)
+    kernels = [part for part in text.split("@triton.jit\n") if part.startswith("def conv_")]
+    assert kernels
+    assert not [k for k in kernels if " % size" in k or "size" in k.partition(")")[0]]

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
+aten = torch.ops.aten
+
 _Place = tuple[bool, int]
 """Whether a result is computed, and its position among those or among the others."""
 
@@ -150,6 +152,28 @@ def free_nodes(graph: fx.Graph) -> set[fx.Node]:
         if inner or node.op == "placeholder":
             found.add(node)
     return found
+
+
+def constants(graph: fx.Graph) -> set[fx.Node]:
+    """Conditions and positions that follow from sizes alone, and masks made of them.
+
+    Attention computes them in its kernel, or does without, where it sees how they are made.
+    """
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        value, target = node.meta.get("val"), node.target
+        if node.op == "placeholder" or not isinstance(value, torch.Tensor) or not isinstance(target, torch._ops.OpOverload):
+            continue
+        given = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+        masks = not value.is_floating_point() and not value.is_complex() and torch.Tag.pointwise in target.tags
+        made = masks or target.is_view or target.overloadpacket in (_OF_CONDITIONS if given else _OF_SIZES)
+        if made and not target._schema.is_mutable and all(n in found for n in given):
+            found.add(node)
+    return found
+
+
+_OF_SIZES = (aten.arange, aten.full, aten.ones, aten.zeros, aten.scalar_tensor)
+_OF_CONDITIONS = (aten.where, aten.masked_fill, aten.tril, aten.triu, aten.full_like, aten.ones_like, aten.zeros_like, aten._to_copy)
 
 
 def _is_free(node: fx.Node) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
-from kernelllm.app.dynamo.graph_parts import free_nodes, move_writes_last, writes
+from kernelllm.app.dynamo.graph_parts import constants, free_nodes, move_writes_last, writes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.problems.graphs.graph_text import foreign, traced_value
 
@@ -44,10 +44,10 @@ class Subgraph:
 def subgraphs(graph: fx.GraphModule) -> list[Subgraph]:
     """The subgraphs of a graph in the order in which they run, the last of which gives its results; none for one that stays whole.
 
-    Equal layers give equal subgraphs: the nodes of a subgraph are named anew. Views of the graph's inputs, and numbers, are made where they
-    are used.
+    Equal layers give equal subgraphs: the nodes of a subgraph are named anew. Views of the graph's inputs, numbers, and masks that
+    follow from sizes are made where they are used.
     """
-    free = free_nodes(graph.graph)
+    free = free_nodes(graph.graph) | constants(graph.graph)
     for node in graph.graph.nodes:
         if node.op == "call_function" and (node.target in _SIZES or (isinstance(traced_value(node), _NUMBERS) and not _is_operator(node))):
             free.add(node)

@@ -40,6 +40,7 @@ from kernelllm.compiler.capture.decompositions import (
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
 from kernelllm.compiler.capture.decompositions.constant_vectors import evenly_spaced
 from kernelllm.compiler.capture.decompositions.expert_rules import rules as expert_rules
+from kernelllm.compiler.capture.decompositions.full_masks import hides_nothing
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options
@@ -159,6 +160,8 @@ def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any 
                scale: float | None = None, enable_gqa: bool = False) -> Any:
     if not query.is_floating_point():
         return NotImplemented
+    if attn_mask is not None and not is_causal and hides_nothing(attn_mask, (*query.shape[:-1], key.shape[-2])):
+        attn_mask = None
     if mode.options.backward and (mode.options.extern == "allow" or (attn_mask is not None and attn_mask.requires_grad)):
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     faster = mode.options.mixed and query.dtype == torch.float32  # than torch, whose fast kernels are for half precision

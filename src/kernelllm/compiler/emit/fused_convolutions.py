@@ -83,13 +83,17 @@ class _FusedConvolution:
         """The launch's parameter for the result."""
         self.shape: Shape | None = None
         self.reader: Reader | None = None
+        self.followed: KernelText | None = None
+        """The launch's kernel at the sizes that this launch passes."""
 
     def fits(self) -> bool:
         self.shape = _shape(self.program, self.step)
         if self.shape is None or not self._prepared() or not self._worth(self.shape) or not self._read_by_one():
             return False
         assert self.launch is not None
-        kernel = self.code.kernels.texts[self.launch.kernel]
+        if self.launch.kernel not in self.code.kernels.cleaned:  # it has another convolution already
+            return False
+        kernel = self.followed = self._at_known_sizes()
         self.reader = convolution_kernel.reader(kernel.text, kernel.names[self.parameter], self.shape)
         if self.reader is None or (self.reader.whole_rows and self.shape.out_channels > _WIDEST):
             return False
@@ -164,6 +168,15 @@ class _FusedConvolution:
         assert self.launch is not None
         return self.code.kernels.texts[self.launch.kernel]
 
+    def _at_known_sizes(self) -> KernelText:
+        """The launch's kernel with its sizes as numbers: a place modulo the number of channels is seen to be a channel."""
+        assert self.launch is not None
+        old, pointers = self._text(), self.code.kernels.cleaned[self.launch.kernel].pointers
+        passed = {p: self.code.kernels.size(self.launch, p) for p in old.order if p not in pointers}
+        known = {p: int(size) for p, size in passed.items() if sympy.sympify(size).is_Integer}
+        text = convolution_kernel.at_sizes(old.text, {old.names[p]: size for p, size in known.items()})
+        return replace(old, text=text, order=[p for p in old.order if p not in known])
+
     def _block_n(self) -> int:
         """Channels of a tile; 0 where no tile fits."""
         assert self.shape is not None
@@ -190,7 +203,8 @@ class _FusedConvolution:
     def write(self, taken: set[str]) -> None:
         """The new kernel and its launch."""
         assert self.launch is not None
-        code, old = self.code, self._text()
+        assert self.followed is not None
+        code, old = self.code, self.followed
         kept = {p: v for p, v in self.launch.arguments.items() if p != self.parameter or p.startswith("in_out_ptr")}
         pointers = code.kernels.cleaned[self.launch.kernel].pointers
         given = {p: kept[p] for p in old.order if p in kept and p in pointers}

@@ -28,14 +28,20 @@ _SAME = (
 def bounds_of(tensor: Any) -> tuple[Any, Any] | None:
     """The smallest and the largest of its numbers; None where they are unknown."""
     node = node_of(tensor)
-    return None if node is None else _range(node)
+    return None if node is None else range_of(node)
 
 
-def _range(node: Any) -> tuple[Any, Any] | None:
-    """The smallest and the largest of whole numbers that follow from sizes and constants; None for others."""
-    whole = node
+def handed_on(node: Any) -> Any:
+    """What a node has all its numbers from."""
     while isinstance(node, Node) and node.args and (_packet(node) in _SAME or _is_whole(node)):
         node = node.args[0]
+    return node
+
+
+def range_of(node: Any) -> tuple[Any, Any] | None:
+    """The smallest and the largest of whole numbers that follow from sizes and constants; None for others."""
+    whole = node
+    node = handed_on(node)
     if not isinstance(node, Node):
         return (node, node) if isinstance(node, int) else None
     if isinstance(size := node.meta.get("val"), torch.SymInt):
@@ -51,7 +57,7 @@ def _range(node: Any) -> tuple[Any, Any] | None:
     if (chosen := _chosen(node)) is not None:
         return chosen
     given = node.args[1:] if packet is aten.where else node.args
-    parts = [_range(argument) if argument is not None else None for argument in given] if packet in _RANGES and not node.kwargs else []
+    parts = [range_of(argument) if argument is not None else None for argument in given] if packet in _RANGES and not node.kwargs else []
     known = parts and all(part is not None or argument is None for part, argument in zip(parts, given, strict=True))
     return (_RANGES[packet](*parts) if known else None) or _computed(whole)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from kernelllm.compiler.emit import formatting
-from kernelllm.compiler.emit.ast_tools import all_reads
+from kernelllm.compiler.emit.ast_tools import Replace, all_reads
 from kernelllm.compiler.emit.kernels import integers, transposed_convolution
 from kernelllm.compiler.emit.kernels.convolution_shape import DIRECTIONS, Shape, joined, names, split, times
 from kernelllm.compiler.emit.kernels.integer_text import FLOORDIV, MOD
@@ -60,6 +60,18 @@ def reader(text: str, pointer: str, shape: Shape) -> Reader | None:
         return None
     found = Reader(function, pointer, loads[0])
     return found if _tiled(found, body, shape) else None
+
+
+def at_sizes(text: str, sizes: dict[str, int]) -> str:
+    """A kernel's text with numbers in the place of these arguments."""
+    if not sizes:
+        return text
+    tree = syntax_tree(text)
+    function = next(s for s in tree.body if isinstance(s, ast.FunctionDef))
+    function.args.args = [a for a in function.args.args if a.arg not in sizes]
+    for statement in function.body:
+        Replace({name: ast.Constant(size) for name, size in sizes.items()}).visit(statement)
+    return ast.unparse(tree)
 
 
 def _is_store(statement: ast.stmt) -> bool:
@@ -299,4 +311,4 @@ def _of_many_taps(shape: Shape) -> list[str]:
     return [*found, "first[:, None] + at[None, :]", inside]
 
 
-__all__ = ["Reader", "reader", "text"]
+__all__ = ["Reader", "at_sizes", "reader", "text"]
