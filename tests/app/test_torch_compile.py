@@ -677,6 +677,40 @@ def test_attention_under_a_mask_stays_one_operator_where_no_gradients_are_taken(
         assert ("scaled_dot_product_attention(" in process.orders[-1].problem.source) is not gradients
 
 
+def test_a_convolution_s_weights_are_the_file_s_own_and_those_of_the_module_at_each_call(process: References) -> None:
+    """So that the file makes what follows from them once."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1)).eval()
+    fast, x = compiled(module), torch.randn(2, 3, 6, 6)
+
+    def same() -> None:
+        torch.testing.assert_close(fast(x), module(x))
+
+    def replaced() -> None:
+        module[0].weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+
+    def pointed_elsewhere() -> None:
+        module[1].weight.data = torch.rand(4)
+
+    with torch.no_grad():
+        same()
+        changes = [lambda: module[3].weight.mul_(2), lambda: module[1].running_var.mul_(3), replaced, pointed_elsewhere,
+                   lambda: module.load_state_dict({k: v + 1 for k, v in module.state_dict().items()})]  # fmt: skip
+        for change in changes:
+            change()
+            same()
+            same()
+        other = copy.deepcopy(module)
+        changes[0]()
+        torch.testing.assert_close(compiled(other)(x), other(x))  # the file is another module's, too
+        same()
+    (source,) = {order.problem.source for order in process.orders[:1]}
+    assert source.count("self.register_buffer(") == 8
+    assert "forward(self, arg2_1)" in source
+    fast(x).sum().backward()  # where they are trained, they are inputs as before
+    assert module[0].weight.grad is not None
+    assert "self.register_buffer(" not in process.orders[-1].problem.source
+
+
 class MaskedLayers(nn.Module):
     """Layers of attention under one mask of positions; as some libraries make it, it may hide nothing."""
 

@@ -17,11 +17,11 @@ from torch import fx
 from kernelllm.app import in_process
 from kernelllm.app.dynamo import compile_jobs
 from kernelllm.app.dynamo.any_device import decomposed
-from kernelllm.app.dynamo.graph_parts import GraphParts, left_to_libraries, split_results
+from kernelllm.app.dynamo.graph_parts import GraphParts, kept_weights, left_to_libraries, split_results
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.app.dynamo.written_graph import Run, placeholders, written_run
 from kernelllm.core.errors import KernelLLMError
-from kernelllm.core.types import OF_TORCH_COMPILE
+from kernelllm.core.types import OF_TORCH_COMPILE, Problem
 from kernelllm.problems.graphs.graph_problem import graph_problem
 from kernelllm.problems.graphs.graph_text import traced_value
 
@@ -133,14 +133,16 @@ class GraphKernel:
         device = _device(given)
         if device is None:
             return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
+        if not (parts.written or parts.copied) and self.record.name.startswith("inference"):
+            parts.weights = kept_weights(computed.graph, given)
         fakes = [traced_value(n) for n in placeholders(computed)]
-        self._key = graph_cache.key(graph_problem(computed, fakes, name="graph").source, device, _conv_tf32(device))
+        self._key = graph_cache.key(_problem(computed, fakes, parts, "graph").source, device, _conv_tf32(device))
         found = self._on_disk()
         if found is not None:
             self.record.from_disk = True
             self._answer = Future()
             return self._answer.set_result(found)
-        problem = graph_problem(computed, given, name=self.record.name.replace(" ", "_"))
+        problem = _problem(computed, given, parts, self.record.name.replace(" ", "_"))
         problem = msgspec.structs.replace(problem, origin=OF_TORCH_COMPILE)
         job = f"{self._key} {self._options.verify == 'off'}"
         self._answer = compile_jobs.submit(job, lambda: self._written(problem, device))
@@ -227,6 +229,12 @@ class GraphKernel:
         cause = " ".join(cause.split())
         cause = cause if len(cause) <= 400 else f"{cause[:250]} ... {cause[-150:]}"  # a command that failed says how at its end
         self.record.became("inductor" if self._choice.has_inductor else "eager", cause)
+
+
+def _problem(computed: fx.GraphModule, inputs: Sequence[Any], parts: GraphParts, name: str) -> Problem:
+    """The problem of the graph; of the weights only what they hold, not that they are trained."""
+    given = [v.detach() if i in parts.weights else v for i, v in enumerate(inputs)]
+    return graph_problem(computed, given, name=name, state={n: given[i] for i, n in parts.weights.items()})
 
 
 _cpu_warned = False

@@ -7,7 +7,7 @@ kernels write in place; an input that changes as a whole is a result that is cop
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,6 +34,8 @@ class GraphParts:
     """Positions of the inputs that are copied into."""
     written: list[int]
     """Positions of the inputs that ``computed`` writes into; it gives them as its last results, so that they are judged."""
+    weights: dict[int, str] = field(default_factory=dict)
+    """Positions of the inputs that are parameters and buffers of the Model of the problem, under these names."""
 
     @property
     def operators(self) -> int:
@@ -194,6 +196,23 @@ def _giving(graph: fx.GraphModule, results: list[Any], without: list[fx.Node]) -
     made.output(fx.map_arg(tuple(results), lambda n: copied[n]))
     made.eliminate_dead_code()
     return fx.GraphModule(graph, made)
+
+
+def kept_weights(graph: fx.Graph, inputs: list[Any]) -> dict[int, str]:
+    """Positions and names of the inputs that are a module's parameters and buffers, in a graph where it pays that a file makes others of
+    them once: with convolutions, whose weights take up the normalisation behind them. ``inputs``: those of a first call.
+    """
+    nodes = graph.find_nodes(op="placeholder")
+    known = all(isinstance(n.meta.get("val"), torch.Tensor) and all(isinstance(s, int) for s in n.meta["val"].shape) for n in nodes)
+    if not known or not graph.find_nodes(op="call_function", target=aten.convolution.default):
+        return {}
+    return {at: node.name for at, (node, value) in enumerate(zip(nodes, inputs, strict=True)) if _is_weight(value)}
+
+
+def _is_weight(value: Any) -> bool:
+    """Whether Dynamo took it from a module. It says so of buffers, too."""
+    static = isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None) is not None
+    return static and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
 
 
 _LIBRARY_CALLS = ("mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward", "clone", "_unsafe_view")

@@ -23,13 +23,15 @@ Run = Callable[[list[Any]], Sequence[Any]]
 def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> Run:
     """What runs the graph by its file. It raises what the file raises; a first call that does so has changed no input."""
     vars(module)["check"] = _checked_by_dynamo
-    forward: Callable[..., Sequence[Any]] = _at_fixed_sizes(module, parts, device) or module.ModelNew().to(device).forward
+    model: torch.nn.Module = module.ModelNew().to(device)
+    forward: Callable[..., Sequence[Any]] = _at_fixed_sizes(module, model, parts, device) or model.forward
     results = _results(parts.computed)
     results = results[: len(results) - len(parts.written)]
     layouts = [(i, order) for i, order in enumerate(map(_layout, results)) if order is not None]
     told = sizes_from_shapes(parts.computed)
     names = [n.name for n in placeholders(parts.computed)]
-    taken = [i for i, name in enumerate(names) if name not in told]
+    taken = [i for i, name in enumerate(names) if name not in told and i not in parts.weights]
+    weights = _Weights(model, parts.weights) if parts.weights else None
     takes_all = len(taken) == len(names)
     views = parts.views.forward if _results(parts.views) else None
     ready = not views and not parts.copied and all(there for there, _ in parts.places)
@@ -40,6 +42,8 @@ def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> 
     def run(inputs: list[Any]) -> Sequence[Any]:
         nonlocal tried
         given = [*inputs, *constants] if constants else inputs
+        if weights is not None:
+            weights.set(given)
         arguments = given if takes_all else [given[i] for i in taken]
         if not tried or (device.type == "cuda" and device.index not in (None, torch.cuda.current_device())):
             with in_process.device_context(device):
@@ -56,6 +60,20 @@ def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> 
         return parts.joined(given, computed, views(*given) if views else ())
 
     return run
+
+
+class _Weights:
+    """The tensors of a call in the place of a model's own parameters and buffers."""
+
+    def __init__(self, model: torch.nn.Module, names: dict[int, str]) -> None:
+        self._places = [(i, model._parameters if n in model._parameters else model._buffers, n) for i, n in names.items()]
+        self._last: list[Any] = [None] * len(names)
+
+    def set(self, inputs: Sequence[Any]) -> None:
+        """They are the same ones at most calls."""
+        for at, (place, held, name) in enumerate(self._places):
+            if inputs[place] is not self._last[at]:
+                held[name] = self._last[at] = inputs[place]
 
 
 def _unchanged_by_a_failure(forward: Callable[..., Sequence[Any]], arguments: list[Any], written: list[torch.Tensor]) -> Sequence[Any]:
@@ -75,7 +93,7 @@ def _apart_from(result: torch.Tensor, written: list[torch.Tensor]) -> torch.Tens
     return result
 
 
-def _at_fixed_sizes(module: ModuleType, parts: GraphParts, device: torch.device) -> host_code.Run | None:
+def _at_fixed_sizes(module: ModuleType, model: torch.nn.Module, parts: GraphParts, device: torch.device) -> host_code.Run | None:
     """The file's forward, and from its third call on what was prepared for sizes that never change, if that gives the same bytes.
 
     None where sizes change, where the file is not for this graph's sizes, or where the graph writes into its inputs.
@@ -87,7 +105,6 @@ def _at_fixed_sizes(module: ModuleType, parts: GraphParts, device: torch.device)
         return None
     if any(not isinstance(s, int) for t in tensors for s in (*t.shape, *t.stride())):
         return None
-    model = module.ModelNew().to(device)
     plain = getattr(model, host_code.METHOD, None)
     if plain is None:
         return None

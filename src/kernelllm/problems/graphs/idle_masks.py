@@ -41,7 +41,6 @@ def drop(graph: fx.GraphModule) -> None:
                 node.args = (*node.args[:3], None, *node.args[4:])
             else:
                 node.kwargs = {name: value for name, value in node.kwargs.items() if name != "attn_mask"}
-    graph.graph.eliminate_dead_code()
     graph.recompile()
 
 
