@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import interpreted
@@ -10,6 +11,7 @@ from compiled import IMPORTS, problem
 
 from kernelllm.compiler.capture.rewrites import joined_convolutions
 from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.inductor import regions
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
@@ -93,3 +95,38 @@ def test_which_are_joined(old: str, new: str, joined: int, monkeypatch: pytest.M
         source = source.replace(".half()", ".double()" if "double" in new else "")
     text = compiled(problem(source), MIXED).partition("def forward_at_known_sizes")[2]
     assert text.count("= conv_relu(") == joined
+
+
+TRACED = """
+aten = torch.ops.aten
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.rand(channels, channels, k, k) - 0.5 for k in (3, 1, 1))
+        self.vectors = nn.ParameterList(torch.rand(channels) + 0.5 for _ in range(4))
+        self.half().eval()
+    def convolved(self, x, at, padding=0):
+        y = aten.convolution.default(x, self.weights[at], None, [1, 1], [padding] * 2, [1, 1], False, [0, 0], 1)
+        return aten._native_batch_norm_legit_no_training.default(y, *self.vectors, 0.1, 1e-5)[0]
+    def forward(self, x):
+        y = aten.max_pool2d_with_indices.default(aten.relu.default(self.convolved(x, 0, 1)), [3, 3], [2, 2], [1, 1])[0]
+        z = aten.relu.default(self.convolved(y, 1))
+        return aten.relu.default(self.convolved(z, 2) + self.convolved(y, 2)).mean((2, 3))
+batch, channels, size = 2, 16, 6
+def get_inputs(): return [torch.rand(batch, channels, size, size).half()]
+def get_init_inputs(): return [channels]
+"""
+
+
+def test_between_convolutions_of_a_long_graph_everything_is_channels_last(hybrid: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a graph is cut into regions, which hand tensors on as the graph was traced: in torch's own layout."""
+    monkeypatch.setattr(joined_convolutions, "_LARGE", 0)
+    monkeypatch.setattr(regions, "LONG", 3)
+    text = compiled(problem(TRACED), MIXED)
+    path = text.partition("def forward_at_known_sizes")[2]
+    assert path.count("= conv_relu(") == 3
+    made = re.findall(r"torch\.empty\(([^()]*)\)", path)
+    assert [m for m in made if len(m.split(", device")[0].split(",")) == 4]
+    assert not [m for m in made if len(m.split(", device")[0].split(",")) == 4 and "channels_last" not in m]
+    verdict = hybrid.judge(problem(TRACED), Candidate(source=text))
+    assert verdict.correct, verdict.message

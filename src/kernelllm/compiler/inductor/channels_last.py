@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.capture.graph_editor import Editor
 from kernelllm.compiler.options import Options
 
 _IMAGES = 4
@@ -68,3 +69,18 @@ def prefer_channels_last(stack: ExitStack, options: Options) -> None:
         else:
             stack.callback(lowering.lowerings.pop, operator)
         lowering.lowerings[operator] = lowered
+
+
+def follow(graph: torch.fx.GraphModule) -> None:
+    """Let what is computed behind each ``conv_relu`` lie as its result does, in place, where it is no result of the graph.
+
+    Regions of a long graph hand tensors on as the graph says. It was traced when the convolution had torch's own layout.
+    """
+    target = template_ops.register().conv_relu.default
+    behind = set(graph.graph.find_nodes(op="call_function", target=target))
+    results = graph.graph.output_node().all_input_nodes
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and node not in results and not behind.isdisjoint(node.all_input_nodes):
+            with suppress(RuntimeError):  # a view that is none of such memory: the region writes it out
+                node.meta["val"] = Editor(graph, node, None, Options()).value(node.target, *node.args, **node.kwargs)
+            behind.add(node)

@@ -261,6 +261,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             wrapper = None
             if options.fusion and not captured.counted and len(captured.graph.graph.nodes) > regions.LONG:
                 exact = _exact(GraphLowering)
+                channels_last.follow(captured.graph)
                 try:
                     wrapper = regions.lowered(captured, lambda graph, values: _wrapper(exact, graph, values, captured))
                 except regions.Uncuttable:
