@@ -19,7 +19,17 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import compile_fx
 
-from kernelllm.app.dynamo import backend, choice, compile_jobs, graph_cache, graph_kernel, graph_report, split_graph, timed_selection
+from kernelllm.app.dynamo import (
+    backend,
+    choice,
+    compile_jobs,
+    graph_cache,
+    graph_kernel,
+    graph_report,
+    host_code,
+    split_graph,
+    timed_selection,
+)
 from kernelllm.app.dynamo.backend import kernelllm
 from kernelllm.app.dynamo.graph_report import CompileReport, compile_report
 from kernelllm.app.dynamo.writing import WriteRequest, WriteResult
@@ -709,6 +719,26 @@ def test_a_convolution_s_weights_are_the_file_s_own_and_those_of_the_module_at_e
     fast(x).sum().backward()  # where they are trained, they are inputs as before
     assert module[0].weight.grad is not None
     assert "self.register_buffer(" not in process.orders[-1].problem.source
+
+
+def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
+    process.change = lambda source: source.replace("def forward(self, ", known)
+    prepare, runs = host_code.prepared, []
+
+    def counted(*given: Any) -> Any:
+        run = prepare(*given)
+        return lambda *inputs: (runs.append(1), run(*inputs))[1]
+
+    monkeypatch.setattr(host_code, "prepared", counted)
+    module, x = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Tanh()), torch.randn(4, 6)
+    fast, results = compiled(module), []
+    with torch.no_grad():
+        for run in (fast, module):
+            torch.manual_seed(0)
+            results.append([*(run(x) for _ in range(5)), torch.rand(3)])
+    torch.testing.assert_close(*results)
+    assert len(runs) > 2  # after it gave the same as the file twice
 
 
 class MaskedLayers(nn.Module):

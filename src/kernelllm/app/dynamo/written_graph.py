@@ -96,12 +96,12 @@ def _apart_from(result: torch.Tensor, written: list[torch.Tensor]) -> torch.Tens
 def _at_fixed_sizes(module: ModuleType, model: torch.nn.Module, parts: GraphParts, device: torch.device) -> host_code.Run | None:
     """The file's forward, and from its third call on what was prepared for sizes that never change, if that gives the same bytes.
 
-    None where sizes change, where the file is not for this graph's sizes, or where the graph writes into its inputs.
+    None where sizes change, where the file is not for this graph's sizes, or where the graph writes into its inputs. Random numbers of
+    the comparison are drawn again.
     """
     values = [traced_value(n) for n in placeholders(parts.computed)]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
-    random = any("rand" in str(n.target) or "bernoulli" in str(n.target) for n in parts.computed.graph.nodes)  # not to be drawn twice
-    if random or parts.written or len(tensors) < len(values):
+    if parts.written or len(tensors) < len(values):
         return None
     if any(not isinstance(s, int) for t in tensors for s in (*t.shape, *t.stride())):
         return None
@@ -122,28 +122,45 @@ def _at_fixed_sizes(module: ModuleType, model: torch.nn.Module, parts: GraphPart
         if chosen is not None:
             return chosen(*inputs)
         calls.clear()
+        drawn = _generator(device).get_state()
         results: Sequence[Any] = model.forward(*inputs)
         if device.type == "cuda" and device.index not in (None, torch.cuda.current_device()):
             return results
         chosen = model.forward
         if len(calls) == 1 and len(calls[0]) == len(inputs) and all(a is b for a, b in zip(calls[0], inputs, strict=True)):
             with suppress(torch.OutOfMemoryError):  # results are there twice for a moment
-                chosen = _if_equal(host_code.prepared(module, model, device), inputs, results) or chosen
+                chosen = _if_equal(host_code.prepared(module, model, device), inputs, results, _generator(device), drawn) or chosen
         calls.clear()
         return results
 
     return forward
 
 
-def _if_equal(prepared: host_code.Run | None, inputs: Sequence[Any], results: Sequence[Any]) -> host_code.Run | None:
-    """``prepared`` where it computes these results of these inputs, twice: the second time launches go straight to the driver."""
+def _if_equal(
+    prepared: host_code.Run | None, inputs: Sequence[Any], results: Sequence[Any], generator: torch.Generator, drawn: torch.Tensor
+) -> host_code.Run | None:
+    """``prepared`` where it computes these results of these inputs, twice: the second time launches go straight to the driver. Random
+    numbers are those of the first run, whose generator had the state ``drawn``; what is drawn next does not change.
+    """
     if prepared is None:
         return None
-    for _ in range(2):
-        again = prepared(*inputs)
-        if len(again) != len(results) or not all(torch.equal(a, b) for a, b in zip(again, results, strict=True)):
-            return None
+    after = generator.get_state()
+    try:
+        for _ in range(2):
+            generator.set_state(drawn)
+            again = prepared(*inputs)
+            if len(again) != len(results) or not all(torch.equal(a, b) for a, b in zip(again, results, strict=True)):
+                return None
+    finally:
+        generator.set_state(after)
     return prepared
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
 
 
 def _checked_by_dynamo(*_: Any) -> None:
