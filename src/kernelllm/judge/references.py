@@ -18,9 +18,10 @@ from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
 from kernelllm.judge.trials.reference_runs.device_asserts import may_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
-from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepare_run
+from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, affordable, prepare_run
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
+from kernelllm.problems.larger_sizes import larger
 from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_with
@@ -88,6 +89,19 @@ class References:
         with own_generators(), failures_logged("No large size could be tried", ProblemError):
             return prepare_run(prepare(problem, described, overrides, self._device, INIT_SEED, True), INIT_SEED, UNEVEN)
         return None
+
+    @contextlib.contextmanager
+    def beyond(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[list[PreparedRun]]:
+        """The reference's run at a size beyond all that were tried, of as many elements as a CPU takes a moment for; none where no size
+        alone makes it so large."""
+
+        def made() -> list[PreparedRun]:
+            overrides = larger(problem, _own(tried), BEYOND)
+            found = None if overrides is None else self._prepared(problem, overrides, tried)
+            return [] if found is None else [found]
+
+        with self._kept_runs(problem, fixed, (BEYOND,), made) as runs:
+            yield runs
 
     @contextlib.contextmanager
     def smallest(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], length: int) -> Iterator[list[PreparedRun]]:

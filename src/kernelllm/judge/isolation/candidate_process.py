@@ -222,13 +222,14 @@ class CandidateProcess(Closing):
         counted = {name: getattr(ran, name) for name in p.RunStatistics.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
-    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun:
-        """One call of which launches run some programs. ``output_bytes``: room for what they wrote."""
+    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int, programs: tuple[int, ...] = ()) -> SampledRun:
+        """One call of which launches run some programs. ``output_bytes``: room for what they wrote; ``programs``: some that run."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
         output = self._arena("output", output_bytes)
         both = (arena, output)
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
-        reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
+        told: dict[str, Any] = {"seed": seed, "seconds": seconds, "programs": programs}
+        reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), **told)
         sampled = _expect(reply, p.Sampled)
         parts = [] if sampled.shapes is None else self._take(sampled.tensors, output, sampled.tree)[0]
         left, done = sampled.configurations_left, (sampled.ops, sampled.flops, sampled.unwritten_read)

@@ -173,8 +173,8 @@ class SamplePrograms(msgspec.Struct, tag="sample"):
     inputs: Values
     output: ArenaRef
     seed: int
-    seconds: float
-    """The run is given up after so many."""
+    seconds: float  # the run is given up after so many
+    programs: tuple[int, ...] = ()  # numbers along a grid that run too
 
 
 class Collect(msgspec.Struct, tag="collect"):

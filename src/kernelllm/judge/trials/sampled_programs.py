@@ -29,6 +29,8 @@ LARGE = Budget(elements=2**22, flops=1_000_000_000, work=2**25, conditioned=Fals
 """Bounds of the size that is tried where the original one is not affordable."""
 _ELEMENTS, _FLOPS = 2**25, 8_000_000_000
 """Elements of all inputs at the original size, and FLOPs of one run of the reference there: a CPU takes a fraction of a second."""
+BEYOND = 2**24
+"""Elements of the largest input at a size beyond the problem's own."""
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
 _SECONDS = 3.2
 """Seconds of its process's time for the candidate's run."""
@@ -83,15 +85,19 @@ class SampledOutput:
     unwritten_read: int = 0
 
 
-def compare_sampled(process: CandidateProcess, large: PreparedRun, seen: SampledOutput) -> tuple[str, ...]:
-    """Names of the kernels that ran; none where nothing could be compared. Raises CandidateFailure where the candidate is wrong."""
+def compare_sampled(
+    process: CandidateProcess, large: PreparedRun, seen: SampledOutput, programs: tuple[int, ...] = ()
+) -> tuple[str, ...]:  # fmt: skip
+    """Names of the kernels that ran; none where nothing could be compared. ``programs``: numbers of some that run.
+
+    Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
     kernels: tuple[str, ...] = ()
     for number in range(_CONFIGURATIONS):
         try:
             if number == 0 or large.run.buffers:  # the call before may have changed them
                 build(process, large.reference)
-            found = process.sample(large.inputs, _SEED, _SECONDS, _ROOM)
+            found = process.sample(large.inputs, _SEED, _SECONDS, _ROOM, programs)
         except CandidateFailure as failure:
             if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
                 break

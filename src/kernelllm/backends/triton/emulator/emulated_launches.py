@@ -51,8 +51,8 @@ class InterpretedLaunches(Launches):
     def undefined_lanes(self) -> tuple[str, ...]:
         return tuple(UnloadedLanes.places)
 
-    def sampled(self, seed: int, seconds: float) -> Sampling:
-        return Sampling(seed, seconds)
+    def sampled(self, seed: int, seconds: float, programs: tuple[int, ...] = ()) -> Sampling:
+        return Sampling(seed, seconds, programs)
 
     def disagreement(self) -> bool:
         return _EmulatorState.begun != lockstep.GridExecutor.launches

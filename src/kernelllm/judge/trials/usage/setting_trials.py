@@ -12,16 +12,20 @@ from kernelllm.judge.caller_settings import (
     ANOMALY,
     AROUND,
     BEHIND,
+    CUDNN,
     DETERMINISTIC,
     FLOAT64,
     FROZEN,
     INFERENCE,
     LAZY,
+    MOVED,
     MULTIPROCESSORS,
     PARAMETERS,
     PRECISION,
     RESULTS,
+    STRICT,
     THREAD,
+    TRACED,
     UNALIGNED,
     WHERE,
 )
@@ -41,6 +45,11 @@ _TF32 = Rules(tolerance=2e-2, scaled=True, precise=False)
 """Products may be in TF32 then."""
 _ASKS = re.compile("autocast|current_stream")
 """What a file that asks for the surroundings of its call names."""
+_IF_NAMED = {
+    TRACED: re.compile("compiling|exporting|tracing"), STRICT: re.compile("deterministic"), CUDNN: re.compile("cudnn"),
+    MOVED: re.compile(r"\b_apply\b|def (to|cuda|cpu|half|float|double|bfloat16|train|eval)\("),
+}  # fmt: skip
+"""Settings that are tried for a file that names something of them."""
 _MADE = re.compile(r"aten\.(zeros|ones|full|arange|empty|eye|linspace|logspace|rand|scalar_tensor|lift|tril_indices)")
 """Operators that may make tensors of the default dtype."""
 
@@ -60,7 +69,9 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
     lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
     around = [AROUND] if process.device == "cpu" and _ASKS.search(source) and _same_below_autocast(reference, inputs, seed) else []
     double = [FLOAT64] if _typed(reference, inputs) else []
-    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, *behind, *around, *lazy, *double):
+    asked = [name for name, pattern in _IF_NAMED.items() if pattern.search(source)]
+    always = (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD)
+    for name in (*always, *behind, *around, *lazy, *double, *asked):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value
