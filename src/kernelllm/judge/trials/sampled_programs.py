@@ -18,7 +18,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.comparison.compare import Expected, Rules
+from kernelllm.judge.trials.comparison.compare import Comparison, Expected, Rules, compare, few_integer_mismatches, few_mismatches
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
@@ -34,6 +34,8 @@ BEYOND = 2**24
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
 _SECONDS = 3.2
 """Seconds of its process's time for the candidate's run."""
+_MANY = 2**22
+"""Elements of outputs of which no other roundings are made."""
 _CONFIGURATIONS = 6
 """Runs of a candidate some of whose configurations pruning leaves only here."""
 _TOLERANCE = 1e-2
@@ -141,9 +143,20 @@ def _wrong(found: SampledRun, large: PreparedRun) -> tuple[str, bool]:
         return "", False
     mine = [part[1] for part in places.values()]
     rules = Rules(tolerance=_TOLERANCE, precise=False, only_finite=not large.run.finite)
-    compared = large.run.compared(mine, rules, lambda expected: _gathered(expected, places))
+    compared = _broadly_wrong(mine, large, rules, places) or large.run.compared(mine, rules, lambda expected: _gathered(expected, places))
     text = "" if compared.ok else f"what some programs of its grid wrote is wrong. Of these elements: {compared.message}"
     return text, True
+
+
+def _broadly_wrong(mine: list[Any], large: PreparedRun, rules: Rules, places: dict[int, list[torch.Tensor]]) -> Comparison | None:
+    """What is wrong of very large outputs, where it is more than a few numbers: other roundings of such take a CPU half a minute."""
+    if sum(tensor.numel() for tensor in values.flatten(large.run.expected.value)) < _MANY:
+        return None
+    expected = _gathered(Expected(large.run.expected.value), places)
+    found = compare(mine, expected, rules)
+    if found.ok or few_mismatches(mine, expected.value) or few_integer_mismatches(mine, expected.value):
+        return None
+    return found if large.run.refine(rounding=False) and not large.run.unstable else None
 
 
 def _fits(part: list[torch.Tensor], output: torch.Tensor) -> bool:
