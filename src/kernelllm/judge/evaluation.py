@@ -13,6 +13,7 @@ from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state
 from kernelllm.judge.checks.compared_numbers import compared_bits, compared_values, large_bounds, program_numbers
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
+from kernelllm.judge.checks.size_conditions import size_conditions
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.device_share import DeviceShare, share_device
@@ -196,8 +197,9 @@ class Evaluation:
                 with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
                     trials.findings += attempt(worker, runs).findings()
             bounds, exact = compared_sizes(self._candidate.source), exact_sizes(self._candidate.source)
-            if bounds or exact:
-                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact) as runs:
+            asked = size_conditions(self._candidate.source)
+            if bounds or exact or asked:
+                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
                     trials.findings += try_unit_sizes(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):

@@ -13,6 +13,7 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
+from kernelllm.judge.checks.size_conditions import SizeCondition
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
 from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
 from kernelllm.judge.trials.reference_runs.device_asserts import may_assert
@@ -22,6 +23,7 @@ from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, 
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.larger_sizes import larger
+from kernelllm.problems.other_branches import sets_of_other_branches
 from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
 from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_with
@@ -31,8 +33,8 @@ _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS 
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
 _EMPTY = 2
 """Sizes that are tried at 0."""
-_BETWEEN, _EXACT, _PRODUCTS = 2, 3, 4
-"""Sizes between others that are tried, sizes that are compared with, and products of sizes."""
+_BETWEEN, _EXACT, _PRODUCTS, _BRANCHES = 2, 3, 4, 4
+"""Sizes between others that are tried, sizes that are compared with, products of sizes, and sizes for branches that none of them takes."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -113,18 +115,19 @@ class References:
     @contextlib.contextmanager
     def between(
         self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...],
-        exact: tuple[tuple[int, int], ...] = (),
+        exact: tuple[tuple[int, int], ...] = (), asked: Sequence[SizeCondition] = (),
     ) -> Iterator[list[PreparedRun]]:  # fmt: skip
         """The reference's runs at sizes between two of ``bounds``, and at ``exact`` ones, where none was tried; then with products of sizes
-        there."""
+        there, and where what is ``asked`` of a shape has another answer."""
 
         def made() -> list[PreparedRun]:
             sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
             sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
+            sets += sets_of_other_branches(problem, [*_own(tried), *sets], [one.holds for one in asked], _BRANCHES)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 
-        with self._kept_runs(problem, fixed, (*bounds, *itertools.chain(*exact)), made) as runs:
+        with self._kept_runs(problem, fixed, (*bounds, *itertools.chain(*exact), *(hash(one.text) for one in asked)), made) as runs:
             yield runs
 
     @contextlib.contextmanager

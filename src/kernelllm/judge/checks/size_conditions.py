@@ -1,0 +1,162 @@
+"""Finds what a candidate's host asks of the shape of a tensor, whatever it computes of it: sums, ratios, digits, divisors.
+
+Such a condition is evaluated for other shapes, without running anything of the candidate's: it may hold at one that nobody tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from kernelllm.judge.checks.parsed_source import parse_source
+
+_DEPTH, _MOST = 8, 12
+_SHAPE = "_shape"
+_RANGE = 10_000
+_POWER = 8
+"""Largest exponent and shift: nothing that is evaluated may grow without bounds."""
+_NODES = (
+    ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Call, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Set,
+    ast.Subscript, ast.Slice, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.comprehension, ast.expr_context, ast.boolop, ast.cmpop,
+    ast.operator, ast.unaryop,
+)  # fmt: skip
+
+
+def _bounded_range(*bounds: int) -> range:
+    made = range(*bounds)
+    if len(made) > _RANGE:
+        raise OverflowError
+    return made
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "len": len, "sum": sum, "all": all, "any": any, "min": min, "max": max, "abs": abs, "int": int, "bool": bool, "set": set,
+    "sorted": sorted, "tuple": tuple, "list": list, "str": str, "range": _bounded_range, "prod": math.prod, "gcd": math.gcd,
+    "isqrt": math.isqrt, "divmod": divmod, "enumerate": enumerate, "zip": zip, "cdiv": lambda a, b: -(-a // b),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SizeCondition:
+    """``text``: what is asked, of the shape of one tensor."""
+
+    text: str
+    code: CodeType
+
+    def holds(self, shape: tuple[int, ...]) -> bool | None:
+        """None where it cannot be asked of such a shape."""
+        try:
+            return bool(eval(self.code, {"__builtins__": {}, **_FUNCTIONS, _SHAPE: shape}))
+        except (ArithmeticError, ValueError, TypeError, IndexError, NameError, RecursionError, MemoryError):
+            return None
+
+
+def size_conditions(source: str) -> tuple[SizeCondition, ...]:
+    """Those of branches on the host that do more than raise an error."""
+    known, found = parse_source(source), dict[str, SizeCondition]()
+    for function, nodes in known.definitions.items() if known else ():
+        if any("jit" in ast.unparse(decorator) for decorator in function.decorator_list):
+            continue
+        bound = _bound(nodes)
+        for test in _tests(nodes):
+            made = _Shapes(bound).visit(copy.deepcopy(test))
+            if isinstance(made, ast.expr) and _is_plain(made) and _asks_lengths(made) and (text := ast.unparse(made)) not in found:
+                code = compile(ast.fix_missing_locations(ast.Expression(made)), "condition", "eval")
+                found[text] = SizeCondition(text, code)
+    return tuple(found.values())[:_MOST]
+
+
+def _tests(nodes: tuple[ast.AST, ...]) -> Iterator[ast.expr]:
+    for node in nodes:
+        match node:
+            case ast.If(test=test, body=body) if not all(isinstance(one, ast.Raise | ast.Assert) for one in body):
+                yield test
+            case ast.IfExp(test=test) | ast.While(test=test):
+                yield test
+
+
+def _bound(nodes: tuple[ast.AST, ...]) -> dict[str, ast.expr]:
+    """What names of a function stand for, where they are bound once."""
+    found, times = dict[str, ast.expr](), dict[str, int]()
+    for node in nodes:
+        pairs: list[tuple[ast.expr, ast.expr]] = []
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if len(names) == len(given):
+                pairs = list(zip(names, given, strict=True))
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=value):
+                pairs = [(name, ast.Subscript(value, ast.Constant(i), ast.Load())) for i, name in enumerate(names)]
+            case ast.Assign(targets=[target], value=value):
+                pairs = [(target, value)]
+            case ast.AugAssign(target=ast.Name(id=name)) | ast.For(target=ast.Name(id=name)):
+                times[name] = 2
+        for target, value in pairs:
+            if isinstance(target, ast.Name):
+                found[target.id], times[target.id] = value, times.get(target.id, 0) + 1
+    return {name: value for name, value in found.items() if times[name] == 1}
+
+
+class _Shapes(ast.NodeTransformer):
+    """Puts one name in the place of every shape, and what they stand for in the place of names."""
+
+    def __init__(self, bound: dict[str, ast.expr], depth: int = 0) -> None:
+        self._bound, self._depth = bound, depth
+
+    def visit(self, node: ast.AST) -> Any:
+        shape = ast.Name(_SHAPE, ast.Load())
+        match node:
+            case ast.Attribute(attr="shape", value=ast.Name()) | ast.Call(func=ast.Attribute(attr="size"), args=[]):
+                return shape
+            case ast.Call(func=ast.Attribute(attr="size"), args=[index]):
+                return ast.Subscript(shape, self.visit(index), ast.Load())
+            case ast.Call(func=ast.Attribute(attr="numel" | "nelement"), args=[]):
+                return ast.Call(ast.Name("prod", ast.Load()), [shape], [])
+            case ast.Attribute(attr="ndim") | ast.Call(func=ast.Attribute(attr="dim"), args=[]):
+                return ast.Call(ast.Name("len", ast.Load()), [shape], [])
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="math" | "triton"), attr=name), args=arguments, keywords=[]):
+                return ast.Call(ast.Name(name, ast.Load()), [self.visit(argument) for argument in arguments], [])
+            case ast.Name(id=name) if name in self._bound and self._depth < _DEPTH:
+                return _Shapes(self._bound, self._depth + 1).visit(copy.deepcopy(self._bound[name]))
+        return self.generic_visit(node)
+
+
+def _is_plain(test: ast.expr) -> bool:
+    """Whether it can be evaluated: of the shape alone, by what cannot grow without bounds."""
+    nodes = list(ast.walk(test))
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} - own
+    calls = {node.func for node in nodes if isinstance(node, ast.Call)}
+    return (
+        _SHAPE in names
+        and len(nodes) < 200
+        and names <= {_SHAPE, *_FUNCTIONS}
+        and all(isinstance(node, _NODES) for node in nodes)
+        and all(isinstance(function, ast.Name) and function.id in _FUNCTIONS for function in calls)
+        and all(_is_bounded(node) for node in nodes)
+    )
+
+
+def _asks_lengths(test: ast.expr) -> bool:
+    """Whether more is asked than how many dimensions there are."""
+    counted = {inner for node in ast.walk(test) if isinstance(node, ast.Call) and ast.unparse(node.func) == "len" for inner in node.args}
+    return any(isinstance(node, ast.Name) and node.id == _SHAPE and node not in counted for node in ast.walk(test))
+
+
+def _is_bounded(node: ast.AST) -> bool:
+    match node:
+        case ast.BinOp(op=ast.Pow() | ast.LShift(), right=right):
+            return isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= _POWER
+        case ast.BinOp(op=ast.Mult(), left=left, right=right):
+            return not any(isinstance(side, ast.Constant | ast.List | ast.Tuple) and not _is_number(side) for side in (left, right))
+        case ast.Constant(value=value):
+            return value is None or isinstance(value, int | float | str)
+    return True
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
