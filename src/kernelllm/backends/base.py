@@ -136,6 +136,9 @@ class Observer(Protocol):
     def stores(self, memory: int, elements: float) -> None:
         """In COMPILE mode: a launch writes at most so many elements of the storage of this identity; 0: it may be any."""
 
+    def narrow(self, text: str) -> None:
+        """In COMPILE mode: a kernel's offsets have too few bits for a tensor that it got."""
+
     def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:
         """In INTERPRET mode: a launch wrote into the storages at these addresses, from the first to before the second."""
 

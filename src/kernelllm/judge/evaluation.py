@@ -134,7 +134,7 @@ class Evaluation:
             seen.compiled = compiling.result(seen.trials.failure, launched)
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
-                seen.findings += compiling.without_kernels(launched)
+                seen.findings += compiling.without_kernels(launched) + compiling.narrow_offsets()
                 seen.trials.watched += compiling.watched(seen.trials.reference_ops)
                 seen.findings += compiling.never_run(launched | seen.sampled_kernels, seen.configurations)
                 if compiling.unwritten:

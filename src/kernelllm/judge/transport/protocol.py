@@ -365,13 +365,13 @@ class Compiled(msgspec.Struct, tag="compiled"):
     unwritten: str = ""  # what no kernel writes of an output, at these sizes; empty where all of it may be written
     ops: dict[str, int] = {}  # torch's operators and their FLOPs, at the original sizes alone
     flops: dict[str, float] = {}
+    narrow: str = ""  # where a kernel's offsets are of 32 bits in a tensor that is longer
 
 
 class AuditEvent(msgspec.Struct, frozen=True):
     """One thing that Python's audit hook saw while candidate code ran."""
 
-    name: str
-    """Audit event name, e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``."""
+    name: str  # e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``
     detail: str
     count: int
     phase: str

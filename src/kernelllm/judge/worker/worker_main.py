@@ -378,7 +378,8 @@ class Session:
             self.launches.raised(error)
             raise
         done = dict(seen.ops), {name: float(amount) for name, amount in seen.flops.items()}
-        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten, *done)
+        told = seen.cut, seen.unwritten, *done, self.recorder.narrow_offsets
+        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), *told)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
         if not (command.fake or command.hollow):
