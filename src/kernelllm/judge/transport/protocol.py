@@ -118,7 +118,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
-    by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "data": through .data
+    by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "renamed": what it lacks so; "data": .data
 
 
 class SetAttribute(msgspec.Struct, tag="set_attribute"):

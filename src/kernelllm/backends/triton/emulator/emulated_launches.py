@@ -69,6 +69,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     bound = bound_arguments(self, args, kwargs)
     if warmup:
         return FakeCompiledKernel(self, args, kwargs)
+    if self.is_gluon():
+        raise NotImplementedError("Gluon has no interpreter: judge its kernels with --device cuda.")
     only_plain(bound.values(), self.fn.__code__.co_filename)
     missing = [n for n in self.arg_names if n not in bound]
     if missing:
