@@ -177,10 +177,10 @@ class Launches:
         """The places (kernel and line) where a load left masked lanes without a value. For mode INTERPRET."""
         return ()
 
-    def sampled(self, seed: int, seconds: float, programs: tuple[int, ...] = ()) -> SampledLaunches:
+    def sampled(self, seed: int, seconds: float, programs: tuple[float, ...] = ()) -> SampledLaunches:
         """A context in which launches run some of their programs, chosen by ``seed``, for so long. For mode INTERPRET.
 
-        ``programs``: numbers along a dimension of the grid that are among them.
+        ``programs``: numbers along a dimension of the grid that are among them, and shares of all programs, below 1.
         """
         raise NotImplementedError
 

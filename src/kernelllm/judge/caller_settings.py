@@ -45,7 +45,7 @@ _STREAM = 0x5A7E0
 """Where another stream would be."""
 _OFTEN = 32
 """Times that a model's mode is set and set back."""
-_BEFORE = {BEHIND: 16, UNALIGNED: 1}
+_BEFORE = {BEHIND: 20, UNALIGNED: 1}
 """Elements before a tensor."""
 
 

@@ -9,11 +9,11 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
-from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state
+from kernelllm.judge.checks.asked_shapes import size_conditions
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state, least_calls
 from kernelllm.judge.checks.compared_numbers import compared_bits, compared_values, large_bounds, program_numbers
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
-from kernelllm.judge.checks.size_conditions import size_conditions
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.device_share import DeviceShare, share_device
@@ -219,7 +219,7 @@ class Evaluation:
         if reference.gradients:
             trials.findings += try_gradients(worker, reference, seed).findings()
         dtypes = dtypes_of(self._candidate.source)
-        often = counts_its_calls(self._candidate.source)
+        often = least_calls(self._candidate.source) if counts_its_calls(self._candidate.source) else 0
         with reference.forward_alone():
             found = try_usages(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
@@ -271,9 +271,10 @@ class Evaluation:
         if not bounds and not programs:
             return
         with self._context.references.beyond(self._problem, frozenset(seen.fixed), references) as runs:
-            for run in runs:
-                compare_sampled(worker, run, SampledOutput([]), programs)
             reached = max((tensor.numel() for run in runs for tensor in flatten(run.inputs)), default=0)
+            places = tuple(bound / reached for bound in bounds if bound < reached)
+            for run in runs:
+                compare_sampled(worker, run, SampledOutput([]), (*programs, *places))
         if bounds and bounds[-1] > reached:
             text = f"It compares with {bounds[-1]}, and no size beyond that was tried: what it does there nobody saw."
             severity = Severity.WARN if runs and bounds[-1] < _SELDOM else Severity.INFO

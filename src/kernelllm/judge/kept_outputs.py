@@ -79,7 +79,7 @@ class KeptInputs:
         return len({call for call, reference in self._given if id(reference()) not in known})
 
 
-class KeptTensors:
+class HeldTensors:
     """Both, of one worker's calls."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
-from kernelllm.judge.checks.size_conditions import SizeCondition
+from kernelllm.judge.checks.asked_shapes import SizeCondition
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
 from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
 from kernelllm.judge.trials.reference_runs.device_asserts import may_assert
@@ -123,7 +123,7 @@ class References:
         def made() -> list[PreparedRun]:
             sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
             sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
-            sets += sets_of_other_branches(problem, [*_own(tried), *sets], [one.holds for one in asked], _BRANCHES)
+            sets += sets_of_other_branches(problem, [*_own(tried), *sets], [(one.holds, one.hints) for one in asked], _BRANCHES)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 

@@ -13,7 +13,7 @@ from kernelllm.problems import sizes
 from kernelllm.problems.relations import DryRuns, Sizes, Slot, overridden, slots
 from kernelllm.problems.smallest_sizes import affordable
 
-_SIZES, _PAIRS = 300, 4000
+_SIZES, _PAIRS = 300, 12_000
 """Values of one size that are asked, and pairs of two."""
 _ELEMENTS = 200_000
 _TRIES = 6
@@ -23,8 +23,10 @@ _Dims = dict[Slot, list[tuple[int, int]]]
 """Size to the dimensions of an input that it sets, each with what it is multiplied by."""
 
 
-def sets_of_other_branches(problem: Problem, tried: Sequence[Mapping[str, Any]], asked: Sequence[Asked], most: int) -> list[dict[str, Any]]:
-    """Up to ``most`` sets, in which one or two sizes of the first set ``tried`` are others."""
+def sets_of_other_branches(
+    problem: Problem, tried: Sequence[Mapping[str, Any]], asked: Sequence[tuple[Asked, tuple[int, ...]]], most: int
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Up to ``most`` sets, in which one or two sizes of the first set ``tried`` are others. ``asked``: with lengths to look at first."""
     known = sizes.constants(problem)
     original = dict(slots(known))
     sets = [dict(slots({**known, **overrides})) for overrides in tried]
@@ -37,11 +39,11 @@ def sets_of_other_branches(problem: Problem, tried: Sequence[Mapping[str, Any]],
     for place, shape in enumerate(first.inputs):
         dims = _dimensions(dry_runs, original, sets[0], varying, place)
         shapes = [trace.inputs[place] for trace in traces if place < len(trace.inputs)]
-        for question in asked:
+        for question, hints in asked:
             answers = {question(one) for one in shapes}
             if len(answers) != 1 or None in answers:
                 continue
-            changes = itertools.islice(_changes(dims, shape, question, not answers.pop()), _TRIES)
+            changes = itertools.islice(_changes(dims, shape, question, not answers.pop(), hints), _TRIES)
             made = (overridden(problem, original, {**sets[0], **values}) for values in changes)
             found += [one for one in made if one not in found and affordable(dry_runs, one)][:1]
             if len(found) == most:
@@ -66,7 +68,7 @@ def _dimensions(dry_runs: DryRuns, original: Sizes, start: Sizes, varying: Seque
     return found
 
 
-def _changes(dims: _Dims, shape: tuple[int, ...], question: Asked, wanted: bool) -> Iterator[Sizes]:
+def _changes(dims: _Dims, shape: tuple[int, ...], question: Asked, wanted: bool, hints: tuple[int, ...]) -> Iterator[Sizes]:
     """Other values of one size or of two at which a shape like this has the answer that is wanted."""
 
     def made(values: Sizes) -> tuple[int, ...]:
@@ -77,12 +79,13 @@ def _changes(dims: _Dims, shape: tuple[int, ...], question: Asked, wanted: bool)
         return tuple(lengths)
 
     for slot in dims:
-        for value in range(2, _SIZES):
+        for value in (*hints, *range(2, _SIZES)):
             if question(made({slot: value})) is wanted:
                 yield {slot: value}
     draw = random.Random(7)
     for one, other in itertools.combinations(dims, 2):
-        for _ in range(_PAIRS):
-            values = {one: draw.randrange(2, _SIZES), other: draw.randrange(2, _SIZES)}
+        pairs = [*itertools.product(hints, hints), *((draw.randrange(2, _SIZES), draw.randrange(2, _SIZES)) for _ in range(_PAIRS))]
+        for pair in pairs:
+            values = dict(zip((one, other), pair, strict=True))
             if math.prod(lengths := made(values)) <= _ELEMENTS and question(lengths) is wanted:
                 yield values

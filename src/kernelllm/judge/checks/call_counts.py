@@ -12,6 +12,7 @@ _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",
     "setdefault", "copy_", "fill_", "rotate", "send", "__next__", "mul_", "subtract",
 })  # fmt: skip
+_CALLS, _MOST_CALLS = 200, 1000
 _ITERATORS = frozenset({
     "iter", "zip", "map", "filter", "enumerate", "reversed", "count", "cycle", "chain", "repeat", "islice", "takewhile",
 })  # fmt: skip
@@ -32,6 +33,14 @@ def counts_its_calls(source: str) -> bool:
     changed = [(name, node) for function, nodes in known.functions.items() for name, node in _changed(function, nodes)]
     inside = Counter(name for changing, node in changed for name in _read(ast.walk(node)) if name == changing)
     return any(read[name] > inside[name] for name, _ in changed)
+
+
+def least_calls(source: str) -> int:
+    """So many calls go beyond what a file compares with, up to a thousand of them."""
+    known = parse_source(source)
+    compares = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Compare)]
+    sides = [side.value for node in compares for side in (node.left, *node.comparators) if isinstance(side, ast.Constant)]
+    return max((value + 8 for value in sides if type(value) is int and 0 < value < _MOST_CALLS), default=_CALLS)
 
 
 def keeps_state(source: str) -> bool:

@@ -45,6 +45,7 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
     listed = {value for node in _listed(source) if (value := _number(node, named)) is not None}
     found |= {(0, value) for value in listed if _LEAST <= value <= _LARGEST} | {(0, value) for value in _few(compares, named)}
     found |= {(0, value) for node in compares for value in _solutions(node, named)}
+    found |= {(0, max((by * k + left for k in range(1, 16)), key=_divisors)) for by, left in found if by > _SOLVED.stop // 4}
     return tuple(sorted(found))
 
 
@@ -67,6 +68,11 @@ def _solutions(node: ast.Compare, named: dict[str, int]) -> list[int]:
     if not holds or len(holds) * _SELDOM > len(found):
         return []
     return [holds[0], *sorted(holds, key=lambda n: -sum(n % d == 0 for d in range(2, 64)))[:2]]
+
+
+def _divisors(number: int) -> int:
+    """How many small ones it has: as many ways to be a product of sizes."""
+    return sum(number % divisor == 0 for divisor in range(2, 64))
 
 
 def _is_multiple(node: ast.Compare, named: dict[str, int]) -> bool:

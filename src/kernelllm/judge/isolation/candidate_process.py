@@ -227,7 +227,7 @@ class CandidateProcess(Closing):
         counted = {name: getattr(ran, name) for name in p.RunStatistics.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
-    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int, programs: tuple[int, ...] = ()) -> SampledRun:
+    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int, programs: tuple[float, ...] = ()) -> SampledRun:
         """One call of which launches run some programs. ``output_bytes``: room for what they wrote; ``programs``: some that run."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
         output = self._arena("output", output_bytes)

@@ -174,7 +174,7 @@ class SamplePrograms(msgspec.Struct, tag="sample"):
     output: ArenaRef
     seed: int
     seconds: float  # the run is given up after so many
-    programs: tuple[int, ...] = ()  # numbers along a grid that run too
+    programs: tuple[float, ...] = ()  # numbers along a grid that run too, and shares of the whole grid
 
 
 class Collect(msgspec.Struct, tag="collect"):

@@ -18,7 +18,16 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.comparison.compare import Comparison, Expected, Rules, compare, few_integer_mismatches, few_mismatches
+from kernelllm.judge.trials.comparison.compare import (
+    ROUNDINGS,
+    Comparison,
+    Expected,
+    Rules,
+    compare,
+    few_integer_mismatches,
+    few_mismatches,
+)
+from kernelllm.judge.trials.comparison.same_computation import cast_like
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
@@ -88,9 +97,9 @@ class SampledOutput:
 
 
 def compare_sampled(
-    process: CandidateProcess, large: PreparedRun, seen: SampledOutput, programs: tuple[int, ...] = ()
+    process: CandidateProcess, large: PreparedRun, seen: SampledOutput, programs: tuple[float, ...] = ()
 ) -> tuple[str, ...]:  # fmt: skip
-    """Names of the kernels that ran; none where nothing could be compared. ``programs``: numbers of some that run.
+    """Names of the kernels that ran; none where nothing could be compared. ``programs``: numbers of some that run, and shares of the grid.
 
     Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
@@ -154,9 +163,14 @@ def _broadly_wrong(mine: list[Any], large: PreparedRun, rules: Rules, places: di
         return None
     expected = _gathered(Expected(large.run.expected.value), places)
     found = compare(mine, expected, rules)
-    if found.ok or few_mismatches(mine, expected.value) or few_integer_mismatches(mine, expected.value):
+    if found.ok or not large.run.refine(rounding=False) or large.run.unstable:
         return None
-    return found if large.run.refine(rounding=False) and not large.run.unstable else None
+    if few_mismatches(mine, expected.value) or few_integer_mismatches(mine, expected.value):  # decisions may have fallen otherwise
+        moved = next(large.run.perturbed(ROUNDINGS), None)
+        whole = large.run.expected.value
+        if moved is None or not compare(cast_like(whole, moved), Expected(whole), rules).ok:
+            return None
+    return found
 
 
 def _fits(part: list[torch.Tensor], output: torch.Tensor) -> bool:

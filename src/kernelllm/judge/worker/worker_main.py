@@ -27,7 +27,7 @@ from kernelllm.core.garbage_collection import collect_if_grown
 from kernelllm.judge.call_traces import CallTraces, scattered
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
-from kernelllm.judge.kept_outputs import KeptTensors
+from kernelllm.judge.kept_outputs import HeldTensors
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
@@ -86,7 +86,7 @@ class Session:
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
         self._held: tuple[Any, list[torch.Tensor]] = (None, [])  # of an earlier run, to be read again later
-        self._kept = KeptTensors()
+        self._kept = HeldTensors()
         self._given: tuple[Any, Any] = (None, None)  # what identifies the inputs of the last run, and the inputs
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
         self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()

@@ -51,7 +51,7 @@ class InterpretedLaunches(Launches):
     def undefined_lanes(self) -> tuple[str, ...]:
         return tuple(UnloadedLanes.places)
 
-    def sampled(self, seed: int, seconds: float, programs: tuple[int, ...] = ()) -> Sampling:
+    def sampled(self, seed: int, seconds: float, programs: tuple[float, ...] = ()) -> Sampling:
         return Sampling(seed, seconds, programs)
 
     def disagreement(self) -> bool:

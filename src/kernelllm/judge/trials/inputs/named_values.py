@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -18,6 +19,8 @@ from kernelllm.problems.nested import mapped
 
 NAME = "inputs_as_drawn"
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
+_LARGEST = 1000.0
+"""Inputs are not all put beyond larger numbers: those stand for infinity."""
 _PLACES = 2
 """Places of each number in an input."""
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -29,21 +32,39 @@ def try_named_values(
     """A warning where the result is wrong there. ``bits``: of the numbers that values are, or the low ones of them."""
     if reference.draws or reference.heavy or not (numbers or bits):
         return []
-    inputs = mapped(reference.inputs(seed), lambda tensor: _with(tensor, numbers, bits, seed))
+    low, high = (end([number for number in numbers if abs(number) < _LARGEST], default=None) for end in (min, max))
+    changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "hold a number that the source compares with, or its neighbour": lambda tensor: _with(tensor, numbers, bits, seed),
+        "are all above the numbers that the source compares with": lambda tensor: _beyond(tensor, high, 1),
+        "are all below the numbers that the source compares with": lambda tensor: _beyond(tensor, low, -1),
+    }
     build(process, reference)
-    try:
-        value = process.run(inputs, seed).value
-    except CandidateFailure:  # whoever calls it would see that
-        return []
+    for what, change in changes.items():
+        inputs = mapped(reference.inputs(seed), change)
+        try:
+            process.load(reference.buffers(), reference.training)
+            value = process.run(inputs, seed).value
+        except CandidateFailure:  # whoever calls it would see that
+            return []
+        if _is_wrong(reference, inputs, seed, value):
+            return [Finding(check=NAME, message=f"The result is wrong where inputs {what}.", severity=Severity.WARN)]
+    return []
+
+
+def _is_wrong(reference: Reference, inputs: list[Any], seed: int, value: Any) -> bool:
     with reference.buffers_restored():
         run = reference.run(inputs, seed)
     if not run.is_informative or run.mutated_inputs:
-        return []
+        return False
     rules = replace(_RULES, only_finite=not run.finite)
-    if run.compared(value, rules).ok or not well_conditioned(run, rules):
-        return []
-    text = "The result is wrong where inputs hold a number that the source compares with, or its neighbour."
-    return [Finding(check=NAME, message=text, severity=Severity.WARN)]
+    return not run.compared(value, rules).ok and well_conditioned(run, rules)
+
+
+def _beyond(tensor: torch.Tensor, end: float | None, sign: int) -> torch.Tensor:
+    """As far apart as they are, all of them beyond ``end``."""
+    if end is None or not tensor.is_floating_point() or tensor.itemsize == 1 or not tensor.numel():
+        return tensor
+    return (tensor.float().abs() * sign + end + sign * (0.01 + 0.01 * abs(end))).to(tensor.dtype)
 
 
 def _with(tensor: torch.Tensor, numbers: Sequence[float], bits: Sequence[int], seed: int) -> torch.Tensor:

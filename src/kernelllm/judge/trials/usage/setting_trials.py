@@ -65,7 +65,8 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
     if own.wall_ms > _SLOW_MS:
         text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
-    behind = [UNALIGNED, MULTIPROCESSORS] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
+    aligned = [BEHIND] if process.device == "cpu" and ("data_ptr" in source or "storage_offset" in source) else []
+    behind = [UNALIGNED, MULTIPROCESSORS, *aligned] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
     lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
     around = [AROUND] if process.device == "cpu" and _ASKS.search(source) and _same_below_autocast(reference, inputs, seed) else []
     double = [FLOAT64] if _typed(reference, inputs) else []
