@@ -14,6 +14,7 @@ FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
 ANOMALY, PRECISION, LAZY, THREAD, MULTIPROCESSORS = "anomaly", "precision", "lazy", "thread", "multiprocessors"
 AROUND, TRACED, STRICT, CUDNN, MOVED = "around", "traced", "strict", "cudnn", "moved"
+FUNCTIONAL, TRAINED = "functional", "trained"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
@@ -30,6 +31,8 @@ WHERE = {
     STRICT: "where torch is to raise an error for what is not deterministic (torch.use_deterministic_algorithms, without warn_only)",
     CUDNN: "where cuDNN is off, is to be deterministic or may not use TF32 (torch.backends.cudnn)",
     MOVED: "after the model was moved (to, cuda, float) and its mode was set and set back, as a loop of training does",
+    FUNCTIONAL: "where other tensors take the place of the parameters for one call (torch.func.functional_call)",
+    TRAINED: "where parameters have gradients of an earlier step",
     LAZY: "where complex inputs are conjugated lazily (x.conj(), whose imaginary part is negated in name alone: resolve_conj, resolve_neg)",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
@@ -61,6 +64,9 @@ def setting(name: str, model: Any) -> Iterator[None]:
     own = dict(vars(gpu)) if gpu else {}
     traced, cudnn = torch.compiler.is_compiling(), torch.backends.cudnn.flags(enabled=False, deterministic=True, allow_tf32=False)
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
+    trained = [p for p in torch.nn.Module.parameters(model) if p.requires_grad and p.grad is None] if name == TRAINED else []
+    for parameter in trained:
+        parameter.grad = torch.ones_like(parameter)
     try:
         if name == FLOAT64:
             torch.set_default_dtype(torch.float64)
@@ -98,6 +104,8 @@ def setting(name: str, model: Any) -> Iterator[None]:
         if stream:
             torch.set_autocast_enabled("cuda", False)
             del stream.cuda_stream
+        for parameter in trained:
+            parameter.grad = None
         for parameter in frozen:
             parameter.requires_grad_(True)
 
@@ -110,6 +118,12 @@ def move(model: Any) -> None:
         model.train(mode)
     if isinstance(model, torch.nn.Module):
         model._apply(lambda tensor: tensor)
+
+
+def functional(model: Any) -> Any:
+    """The model, called with copies of its parameters that are none."""
+    own = {name: parameter.detach().clone() for name, parameter in torch.nn.Module.named_parameters(model)}
+    return lambda *inputs, **named: torch.func.functional_call(model, own, inputs, named)
 
 
 def given(name: str, inputs: Any) -> Any:

@@ -12,9 +12,12 @@ from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.relations import DryRuns, Sizes, Slot, overridden, slots
 from kernelllm.problems.smallest_sizes import affordable
+from kernelllm.problems.trace import Trace
 
 _SIZES, _PAIRS = 300, 12_000
 """Values of one size that are asked, and pairs of two."""
+_PARAMETERS = 6
+"""Parameters whose shapes are asked of as well."""
 _ELEMENTS = 200_000
 _TRIES = 6
 """Sets that answer otherwise and are looked at."""
@@ -36,9 +39,13 @@ def sets_of_other_branches(
     first = dry_runs.works(tried[0])
     if first is None or not varying:
         return []
-    for place, shape in enumerate(first.inputs):
+    known_shapes = set[tuple[int, ...]]()
+    for place, shape in enumerate(_shapes(first)):
+        if shape in known_shapes:
+            continue
+        known_shapes.add(shape)
         dims = _dimensions(dry_runs, original, sets[0], varying, place)
-        shapes = [trace.inputs[place] for trace in traces if place < len(trace.inputs)]
+        shapes = [_shapes(trace)[place] for trace in traces if place < len(_shapes(trace))]
         for question, hints in asked:
             answers = {question(one) for one in shapes}
             if len(answers) != 1 or None in answers:
@@ -52,20 +59,30 @@ def sets_of_other_branches(
 
 
 def _dimensions(dry_runs: DryRuns, original: Sizes, start: Sizes, varying: Sequence[Slot], place: int) -> _Dims:
-    """What dimensions of the input each size sets."""
+    """What dimensions of the input or parameter each size sets."""
     own = dry_runs.works(overridden(dry_runs.problem, original, start))
     found: _Dims = {}
     for slot in varying if own is not None else ():
         for value in (start[slot] + 1, 2 * start[slot]):
             trace = dry_runs.works(overridden(dry_runs.problem, original, {**start, slot: value}))
-            if trace is None or own is None or place >= len(trace.inputs) or len(trace.inputs[place]) != len(own.inputs[place]):
+            before, after = _at(own, place), _at(trace, place)
+            if before is None or after is None or len(before) != len(after):
                 continue
-            pairs = enumerate(zip(own.inputs[place], trace.inputs[place], strict=True))
+            pairs = enumerate(zip(before, after, strict=True))
             set_by = [(dim, a // start[slot]) for dim, (a, b) in pairs if a != b and a % start[slot] == 0 and b == a // start[slot] * value]
             if set_by:
                 found[slot] = set_by
                 break
     return found
+
+
+def _shapes(trace: Trace) -> tuple[tuple[int, ...], ...]:
+    return (*trace.inputs, *trace.parameters[:_PARAMETERS])
+
+
+def _at(trace: Trace | None, place: int) -> tuple[int, ...] | None:
+    shapes = () if trace is None else _shapes(trace)
+    return shapes[place] if place < len(shapes) else None
 
 
 def _changes(dims: _Dims, shape: tuple[int, ...], question: Asked, wanted: bool, hints: tuple[int, ...]) -> Iterator[Sizes]:

@@ -69,6 +69,8 @@ def _changed(function: ast.FunctionDef, nodes: Iterable[ast.AST]) -> Iterator[tu
     """Names that outlive the function and are changed in it, each with the node that does so."""
     outer = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     outer |= _kept_defaults(function)
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)} - outer
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)} - outer
     for node in nodes:
         match node:
             case ast.AugAssign(target=ast.Name(id=name)) if name in outer:
@@ -79,8 +81,8 @@ def _changed(function: ast.FunctionDef, nodes: Iterable[ast.AST]) -> Iterator[tu
                 yield from ((name, node) for name in _of(target) if _made_of(name, value))
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in outer and _made_of(name, value):
                 yield name, node
-            case ast.Call(func=ast.Attribute(value=ast.Attribute() | ast.Name() as owner, attr=method)) if method in _CHANGES:
-                yield from ((name, node) for name in _of(owner) if isinstance(owner, ast.Attribute) or name in outer)
+            case ast.Attribute(value=ast.Attribute() | ast.Name() as owner, attr=method) if method in _CHANGES:  # called here or elsewhere
+                yield from ((name, node) for name in _of(owner) if isinstance(owner, ast.Attribute) or name not in own)
 
 
 def _kept_defaults(function: ast.FunctionDef) -> set[str]:

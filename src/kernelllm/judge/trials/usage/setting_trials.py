@@ -16,6 +16,7 @@ from kernelllm.judge.caller_settings import (
     DETERMINISTIC,
     FLOAT64,
     FROZEN,
+    FUNCTIONAL,
     INFERENCE,
     LAZY,
     MOVED,
@@ -26,6 +27,7 @@ from kernelllm.judge.caller_settings import (
     STRICT,
     THREAD,
     TRACED,
+    TRAINED,
     UNALIGNED,
     WHERE,
 )
@@ -47,6 +49,7 @@ _ASKS = re.compile("autocast|current_stream")
 """What a file that asks for the surroundings of its call names."""
 _IF_NAMED = {
     TRACED: re.compile("compiling|exporting|tracing"), STRICT: re.compile("deterministic"), CUDNN: re.compile("cudnn"),
+    FUNCTIONAL: re.compile(r"Parameter\)|is_leaf|_parameters\b"), TRAINED: re.compile(r"\.grad\b"),
     MOVED: re.compile(r"\b_apply\b|def (to|cuda|cpu|half|float|double|bfloat16|train|eval)\("),
 }  # fmt: skip
 """Settings that are tried for a file that names something of them."""
