@@ -26,7 +26,7 @@ from kernelllm.problems.larger_sizes import larger
 from kernelllm.problems.other_branches import sets_of_other_branches
 from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
-from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_with
+from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_outside, sets_with
 
 _KEPT_PROBLEMS = 8
 _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
@@ -122,6 +122,7 @@ class References:
 
         def made() -> list[PreparedRun]:
             sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
+            sets += sets_outside(problem, _own(tried), bounds, _BETWEEN)
             sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
             sets += sets_of_other_branches(problem, [*_own(tried), *sets], [(one.holds, one.hints) for one in asked], _BRANCHES)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]

@@ -40,15 +40,23 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
 
 def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
     """Up to ``most`` sets in which one size lies between two of ``bounds`` that no size in the sets ``tried`` lies between, nor the
-    problem's own, or beyond the next one of them; the others are those of the first set. Sizes that only change together do so. Those
-    that take long are left out."""
+    problem's own; the others are those of the first set. Sizes that only change together do so. Those that take long are left out."""
 
     def lengths(taken: set[int]) -> list[list[int]]:
         middles = [(low, (low + high) // 2, high) for low, high in gaps(taken, bounds)]
-        outside = [[bound + 1, (bound // _ROUND + 1) * _ROUND] for bound in bounds if bound >= max(taken)][:1]
-        outside += [[bound - 1, (bound - 1) // _ROUND * _ROUND] for bound in bounds if bound <= min(taken)][-1:]
-        inside = [[n for n in (middle | 1, middle // _ROUND * _ROUND) if low < n <= high] for low, middle, high in middles]
-        return [*inside, *([n for n in lengths if n > 1] for lengths in outside)]
+        return [[n for n in (middle | 1, middle // _ROUND * _ROUND) if low < n <= high] for low, middle, high in middles]
+
+    return _sets_of(problem, tried, lengths, most)
+
+
+def sets_outside(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
+    """Likewise up to ``most`` sets in which one size lies beyond the next of ``bounds`` above all that were tried, or below the next one
+    under them."""
+
+    def lengths(taken: set[int]) -> list[list[int]]:
+        above = [[bound + 1, (bound // _ROUND + 1) * _ROUND] for bound in bounds if bound >= max(taken)][:1]
+        below = [[n for n in (bound - 1, (bound - 1) // _ROUND * _ROUND) if n > 1] for bound in bounds if bound <= min(taken)][-1:]
+        return above + below
 
     return _sets_of(problem, tried, lengths, most)
 

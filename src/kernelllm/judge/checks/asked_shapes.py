@@ -19,7 +19,7 @@ from kernelllm.judge.checks.parsed_source import ParsedSource, parse_source
 _DEPTH, _MOST = 8, 12
 _SHAPE = "_shape"
 _RANGE = 10_000
-_POWER = 8
+_POWER, _POWER_OF_NUMBER = 8, 40
 """Largest exponent and shift: nothing that is evaluated may grow without bounds."""
 _NODES = (
     ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Call, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Set,
@@ -78,11 +78,11 @@ def size_conditions(source: str) -> tuple[SizeCondition, ...]:
 def _asked(known: ParsedSource) -> Iterator[tuple[ast.expr, dict[str, ast.expr]]]:
     """Tests of the host, and what kernels compare of what their first launch gives them, each with what names stand for."""
     kernels = {function.name: function for function in known.definitions if _is_jitted(function)}
-    launched = set[str]()
+    launched, of_the_file = set[str](), _bound(tuple(known.tree.body))
     for function, nodes in known.definitions.items():
         if _is_jitted(function):
             continue
-        bound = _bound(nodes)
+        bound = {**of_the_file, **_bound(nodes)}
         yield from ((test, bound) for test in _tests(nodes))
         for node in nodes:
             match node:
@@ -197,8 +197,9 @@ def _asks_lengths(test: ast.expr) -> bool:
 
 def _is_bounded(node: ast.AST) -> bool:
     match node:
-        case ast.BinOp(op=ast.Pow() | ast.LShift(), right=right):
-            return isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= _POWER
+        case ast.BinOp(op=ast.Pow() | ast.LShift(), left=left, right=right):
+            most = _POWER if not _is_number(left) else _POWER_OF_NUMBER
+            return isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= most
         case ast.BinOp(op=ast.Mult(), left=left, right=right):
             return not any(isinstance(side, ast.Constant | ast.List | ast.Tuple) and not _is_number(side) for side in (left, right))
         case ast.Constant(value=value):
