@@ -122,9 +122,11 @@ class References:
 
         def made() -> list[PreparedRun]:
             sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
-            sets += sets_outside(problem, _own(tried), bounds, _BETWEEN)
+            on_cpu = self._device == "cpu"  # on a GPU each size may be compiled for anew
+            sets += sets_outside(problem, _own(tried), bounds, _BETWEEN) if on_cpu else []
             sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
-            sets += sets_of_other_branches(problem, [*_own(tried), *sets], [(one.holds, one.hints) for one in asked], _BRANCHES)
+            questions = [(one.holds, one.hints) for one in asked if on_cpu]
+            sets += sets_of_other_branches(problem, [*_own(tried), *sets], questions, _BRANCHES)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 

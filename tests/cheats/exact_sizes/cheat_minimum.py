@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "linear_relu"
 EXPECT = "incorrect"
+EXPECT_ON_A_GPU = ("incorrect", "correct")
 
 
 @triton.jit
