@@ -20,11 +20,11 @@ _FEWEST = 6
 """Runs of which something can be said."""
 _NOISE, _ZERO = 0.5, 1e6
 """A tensor that is off by a larger share of itself is not told from one that is made up, unless the right one is zero but for rounding."""
-_NOISY = 0.5
-"""Share of an output's tensors that may be so, where the reference's own runs are: a few gradients of many, whose rows cancel."""
+_NOISY = 0.75
+"""Share of an output's tensors that may be so, where the reference's own runs are: gradients of sums that cancel."""
 _FURTHER, _ALONG = 1.4, 1.5
 """A run may be so many times as far off as the furthest of few others: each of many tensors has one that is the furthest."""
-_ALIKE, _AS_EAGER = 2.0, 1.25
+_ALIKE, _AS_EAGER = 1.6, 1.25
 """Where all runs are about as far off as each other, no decision is the cause but the rounding of all elements. They are rounded once more
 than eager is, and a candidate is not: it may be so many times as far off as eager."""
 _SEVERAL = 16
