@@ -381,6 +381,7 @@ DEVICE = (
     *_each("the worker without a GPU", "storages and threads are those of a machine with a GPU", "torch",
            "UntypedStorage.device;get_num_threads;get_num_interop_threads"),
     *_each("the worker without a GPU", "Python code in a backward meets the stand-in too", "torch.autograd", "_engine_run_backward"),
+    *_each("any worker", "a call as torch.compile traces it", "torch.compiler", "_is_compiling_flag"),
     *_each("the worker without a GPU", "nothing is timed", "triton.testing",
            "do_bench(fn, warmup, rep, grad_to_none, quantiles, return_mode);"
            "do_bench_cudagraph(fn, rep, grad_to_none, quantiles, return_mode)"),

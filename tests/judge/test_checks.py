@@ -42,7 +42,7 @@ FIXTURES = sorted(path for path in ROOT.glob("*/*.py") if path.parent.name != "p
 CHEATS = [path for path in FIXTURES if path.name.startswith("cheat")]
 SLOW = (ROOT / "slow.txt").read_text().split()
 HEADER = ("PROBLEM", "EXPECT", "EXPECT_ON_A_GPU", "TRACK", "BACKWARD", "WARNS")
-WARNING = ("silently_different", "inputs_as_drawn", "state_dict", "precision", "output_layout")
+WARNING = ("silently_different", "inputs_as_drawn", "state_dict", "precision", "output_layout", "kept_inputs", "narrow_offsets")
 HONEST = [path for path in FIXTURES if path.name.startswith("honest")]
 ALL = checks.load()
 LANGUAGE = open_backend(DEFAULT_BACKEND)

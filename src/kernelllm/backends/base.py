@@ -136,6 +136,9 @@ class Observer(Protocol):
     def stores(self, memory: int, elements: float) -> None:
         """In COMPILE mode: a launch writes at most so many elements of the storage of this identity; 0: it may be any."""
 
+    def narrow(self, text: str) -> None:
+        """In COMPILE mode: a kernel's offsets have too few bits for a tensor that it got."""
+
     def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:
         """In INTERPRET mode: a launch wrote into the storages at these addresses, from the first to before the second."""
 
@@ -174,8 +177,11 @@ class Launches:
         """The places (kernel and line) where a load left masked lanes without a value. For mode INTERPRET."""
         return ()
 
-    def sampled(self, seed: int, seconds: float) -> SampledLaunches:
-        """A context in which launches run some of their programs, chosen by ``seed``, for so long. For mode INTERPRET."""
+    def sampled(self, seed: int, seconds: float, programs: tuple[float, ...] = ()) -> SampledLaunches:
+        """A context in which launches run some of their programs, chosen by ``seed``, for so long. For mode INTERPRET.
+
+        ``programs``: numbers along a dimension of the grid that are among them, and shares of all programs, below 1.
+        """
         raise NotImplementedError
 
     def disagreement(self) -> bool:

@@ -13,7 +13,8 @@ from kernelllm.problems.nested import mapped
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
 ANOMALY, PRECISION, LAZY, THREAD, MULTIPROCESSORS = "anomaly", "precision", "lazy", "thread", "multiprocessors"
-AROUND = "around"
+AROUND, TRACED, STRICT, CUDNN, MOVED = "around", "traced", "strict", "cudnn", "moved"
+FUNCTIONAL, TRAINED = "functional", "trained"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
@@ -26,6 +27,12 @@ WHERE = {
     THREAD: "where another thread calls it than the one that built it (look at threading.local)",
     MULTIPROCESSORS: "on a GPU of another generation, with another number of multiprocessors, less memory and less cache",
     AROUND: "below torch.autocast, on another stream than the usual one, or while a CUDA graph is captured",
+    TRACED: "while torch.compile or torch.export traces it (torch.compiler.is_compiling)",
+    STRICT: "where torch is to raise an error for what is not deterministic (torch.use_deterministic_algorithms, without warn_only)",
+    CUDNN: "where cuDNN is off, is to be deterministic or may not use TF32 (torch.backends.cudnn)",
+    MOVED: "after the model was moved (to, cuda, float) and its mode was set and set back, as a loop of training does",
+    FUNCTIONAL: "where other tensors take the place of the parameters for one call (torch.func.functional_call)",
+    TRAINED: "where parameters have gradients of an earlier step",
     LAZY: "where complex inputs are conjugated lazily (x.conj(), whose imaginary part is negated in name alone: resolve_conj, resolve_neg)",
     BEHIND: "where inputs are contiguous and lie behind others in one memory (storage_offset)",
     UNALIGNED: "where inputs are contiguous and lie one element behind others in one memory, at no multiple of 16 bytes",
@@ -39,7 +46,9 @@ _OTHER_GPUS = (
 """What a small GPU says of itself: the first one of another generation is taken."""
 _STREAM = 0x5A7E0
 """Where another stream would be."""
-_BEFORE = {BEHIND: 16, UNALIGNED: 1}
+_OFTEN = 32
+"""Times that a model's mode is set and set back."""
+_BEFORE = {BEHIND: 20, UNALIGNED: 1}
 """Elements before a tensor."""
 
 
@@ -53,12 +62,18 @@ def setting(name: str, model: Any) -> Iterator[None]:
     gpu: Any = torch.cuda.get_device_properties(0) if name in (MULTIPROCESSORS, AROUND) else None
     stream: Any = torch.cuda.current_stream() if name == AROUND else None
     own = dict(vars(gpu)) if gpu else {}
+    traced, cudnn = torch.compiler.is_compiling(), torch.backends.cudnn.flags(enabled=False, deterministic=True, allow_tf32=False)
     frozen = [p for p in torch.nn.Module.parameters(model) if p.requires_grad] if name == FROZEN else []
+    trained = [p for p in torch.nn.Module.parameters(model) if p.requires_grad and p.grad is None] if name == TRAINED else []
+    for parameter in trained:
+        parameter.grad = torch.ones_like(parameter)
     try:
         if name == FLOAT64:
             torch.set_default_dtype(torch.float64)
-        elif name == DETERMINISTIC:
-            _set_deterministic(True, warn_only=True)
+        elif name in (DETERMINISTIC, STRICT):
+            _set_deterministic(True, warn_only=name == DETERMINISTIC)
+        elif name == TRACED:
+            torch.compiler._is_compiling_flag = True
         elif name == ANOMALY:
             torch.autograd.set_detect_anomaly(True)
         elif name == PRECISION:
@@ -70,11 +85,14 @@ def setting(name: str, model: Any) -> Iterator[None]:
             vars(gpu).update(next(other for other in _OTHER_GPUS if other["major"] != gpu.major))
         for parameter in frozen:
             parameter.requires_grad_(False)
-        yield
+        with cudnn if name == CUDNN else contextlib.nullcontext():
+            yield
     finally:
         if name == FLOAT64:
             torch.set_default_dtype(default)
-        elif name == DETERMINISTIC:
+        elif name == TRACED:
+            torch.compiler._is_compiling_flag = traced
+        elif name in (DETERMINISTIC, STRICT):
             _set_deterministic(strict, warn_only=warn_only)
         elif name == ANOMALY:
             torch.autograd.set_detect_anomaly(anomaly)
@@ -86,8 +104,26 @@ def setting(name: str, model: Any) -> Iterator[None]:
         if stream:
             torch.set_autocast_enabled("cuda", False)
             del stream.cuda_stream
+        for parameter in trained:
+            parameter.grad = None
         for parameter in frozen:
             parameter.requires_grad_(True)
+
+
+def move(model: Any) -> None:
+    """What changes nothing: a move to where it is, and another mode for a moment."""
+    for _ in range(_OFTEN if isinstance(model, torch.nn.Module) else 0):
+        mode = model.training
+        model.train(not mode)
+        model.train(mode)
+    if isinstance(model, torch.nn.Module):
+        model._apply(lambda tensor: tensor)
+
+
+def functional(model: Any) -> Any:
+    """The model, called with copies of its parameters that are none."""
+    own = {name: parameter.detach().clone() for name, parameter in torch.nn.Module.named_parameters(model)}
+    return lambda *inputs, **named: torch.func.functional_call(model, own, inputs, named)
 
 
 def given(name: str, inputs: Any) -> Any:

@@ -9,7 +9,9 @@ from functools import partial
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, verdict
-from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state
+from kernelllm.judge.checks.asked_shapes import size_conditions
+from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state, least_calls
+from kernelllm.judge.checks.compared_numbers import compared_bits, compared_values, large_bounds, program_numbers
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
@@ -20,11 +22,13 @@ from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
+from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.autotune_configurations import configurations, try_remaining
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_unit_sizes
+from kernelllm.judge.trials.inputs.named_values import try_named_values
 from kernelllm.judge.trials.inputs.near_zero_inputs import try_denormal, try_homogeneity, try_near_zero
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other_sizes
 from kernelllm.judge.trials.inputs.shape_trials import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
@@ -38,6 +42,7 @@ from kernelllm.judge.trials.state.two_models import try_two_models
 from kernelllm.judge.trials.usage.attribute_trials import try_attributes
 from kernelllm.judge.trials.usage.call_trials import try_calls
 from kernelllm.judge.trials.usage.gradient_trials import try_gradients
+from kernelllm.judge.trials.usage.later_calls import try_many_shapes
 from kernelllm.judge.trials.usage.setting_trials import try_settings
 from kernelllm.judge.trials.usage.usage_trials import try_usages
 from kernelllm.problems.first_run import first_run
@@ -47,6 +52,8 @@ _LEFT = 4
 """Times what one command may take that a worker must have left for uses that are tried last: more runs come after them."""
 _CHANGES = "The reference's result changes from one call to the next on the same inputs: no other uses were tried."
 _NO_TIME = "Its calls take so long here that most uses which problems do not make were not tried."
+_SELDOM = 2**30
+"""Elements that hardly a tensor has: files tell there what whole numbers of 32 bits still hold."""
 _REFUSALS = 3
 """Times that a candidate may refuse sizes: it tells of one condition after the other."""
 _INPUT_COPIES, _OUTPUT_COPIES, _CONTEXT_BYTES = 4, 8, 3 * 2**30
@@ -127,7 +134,7 @@ class Evaluation:
             seen.compiled = compiling.result(seen.trials.failure, launched)
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
-                seen.findings += compiling.without_kernels(launched)
+                seen.findings += compiling.without_kernels(launched) + compiling.narrow_offsets()
                 seen.trials.watched += compiling.watched(seen.trials.reference_ops)
                 seen.findings += compiling.never_run(launched | seen.sampled_kernels, seen.configurations)
                 if compiling.unwritten:
@@ -190,8 +197,9 @@ class Evaluation:
                 with self._context.references.smallest(self._problem, frozenset(self._seen.fixed), references, length) as runs:
                     trials.findings += attempt(worker, runs).findings()
             bounds, exact = compared_sizes(self._candidate.source), exact_sizes(self._candidate.source)
-            if bounds or exact:
-                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact) as runs:
+            asked = size_conditions(self._candidate.source)
+            if bounds or exact or asked:
+                with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
                     trials.findings += try_unit_sizes(worker, runs, None).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
@@ -211,7 +219,7 @@ class Evaluation:
         if reference.gradients:
             trials.findings += try_gradients(worker, reference, seed).findings()
         dtypes = dtypes_of(self._candidate.source)
-        often = counts_its_calls(self._candidate.source)
+        often = least_calls(self._candidate.source) if counts_its_calls(self._candidate.source) else 0
         with reference.forward_alone():
             found = try_usages(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
             trials.findings += found.findings()
@@ -220,11 +228,15 @@ class Evaluation:
                 trials.findings += try_state_dict(worker, reference, seed)
                 trials.findings += try_settings(worker, reference, seed, self._candidate.source)
                 trials.findings += try_unconstrained_inputs(worker, reference, seed)
+                numbers, bits = compared_values(self._candidate.source), compared_bits(self._candidate.source)
+                trials.findings += try_named_values(worker, reference, seed, numbers, bits)
                 trials.findings += try_near_zero(worker, reference, seed)
                 try_homogeneity(worker, reference, seed)
                 trials.findings += try_denormal(worker, reference, seed)
                 trials.findings += try_attributes(worker, reference, seed)
-                trials.findings += try_calls(worker, references, seed, keeps=keeps_state(self._candidate.source))
+                keeps = keeps_state(self._candidate.source)
+                trials.findings += try_calls(worker, references, seed, keeps=keeps)
+                trials.findings += try_many_shapes(worker, reference, seed) if keeps else []
                 trials.findings += try_more_dimensions(worker, reference, seed)
                 trials.findings += try_broadcast(worker, reference, seed)
                 trials.findings += try_other_lengths(worker, reference, seed)
@@ -247,9 +259,26 @@ class Evaluation:
                     seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
                 if large is not None:
                     seen.findings += report_unwritten(large.label, there.unwritten_read)
+            self._try_beyond(worker, references)
             seen.configurations = configurations(worker)
         except CandidateFailure as failure:
             seen.trials.failure = failure.kept()
+
+    def _try_beyond(self, worker: CandidateProcess, references: Sequence[Reference]) -> None:
+        """Some programs at a size beyond the problem's own, where the source compares with numbers that no size tried reaches."""
+        seen, source = self._seen, self._candidate.source
+        bounds, programs = large_bounds(source), program_numbers(source)
+        if not bounds and not programs:
+            return
+        with self._context.references.beyond(self._problem, frozenset(seen.fixed), references) as runs:
+            reached = max((tensor.numel() for run in runs for tensor in flatten(run.inputs)), default=0)
+            places = tuple(bound / reached for bound in bounds if bound < reached)
+            for run in runs:
+                compare_sampled(worker, run, SampledOutput([]), (*programs, *places))
+        if bounds and bounds[-1] > reached:
+            text = f"It compares with {bounds[-1]}, and no size beyond that was tried: what it does there nobody saw."
+            severity = Severity.WARN if runs and bounds[-1] < _SELDOM else Severity.INFO
+            seen.findings.append(Finding(check="not_run", message=text, severity=severity))
 
     def _measure(
         self, worker: CandidateProcess, reference: Reference, share: DeviceShare, after_timing: Callable[[], None]

@@ -37,6 +37,8 @@ SCALES = {"large loss": 2.0**16, "small loss": 2.0**-16}
 """Or the loss is so many times as large, and gradients are divided by that afterwards, as a scaler of losses in half precision does."""
 SECOND = "second"
 """Gradients of gradients, as a penalty on gradients needs them; zeros where there are none."""
+NOT_FINITE = "not finite"
+"""NaN and infinities are among the gradients that come in, as where a loss overflows: a scaler of losses looks for them afterwards."""
 _LAYOUTS = 3
 """Incoming gradients are contiguous, parts of longer rows as behind ``torch.cat``, and transposed in turn."""
 _SEED = 20_011
@@ -200,7 +202,15 @@ class Differentiated:
                 drawn = drawn.to(output.dtype)
                 wider = torch.cat([drawn, drawn], -1)[..., : drawn.shape[-1]] if layout > 1 else drawn
                 self._incoming[key] = wider if layout else drawn.mT.contiguous().mT
-        return self._incoming[key]
+        return self._incoming[key] if self.order != NOT_FINITE else _with_ends(self._incoming[key])
+
+
+def _with_ends(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with NaN first and in the middle, and infinity last."""
+    changed = tensor.detach().clone(memory_format=torch.contiguous_format)
+    flat = changed.view(-1)
+    flat[: flat.numel() : max(flat.numel() // 2, 1)], flat[-1:] = torch.nan, torch.inf
+    return changed
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

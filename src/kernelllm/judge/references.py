@@ -13,25 +13,28 @@ from typing import Any
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
+from kernelllm.judge.checks.asked_shapes import SizeCondition
 from kernelllm.judge.judge_settings import KERNELBENCH, QUICK, JudgeSettings
 from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
 from kernelllm.judge.trials.reference_runs.device_asserts import may_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
-from kernelllm.judge.trials.sampled_programs import LARGE, PreparedRun, affordable, prepare_run
+from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, affordable, prepare_run
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
+from kernelllm.problems.larger_sizes import larger
+from kernelllm.problems.other_branches import sets_of_other_branches
 from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
-from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_with
+from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_outside, sets_with
 
 _KEPT_PROBLEMS = 8
 _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
 _EMPTY = 2
 """Sizes that are tried at 0."""
-_BETWEEN, _EXACT, _PRODUCTS = 2, 3, 4
-"""Sizes between others that are tried, sizes that are compared with, and products of sizes."""
+_BETWEEN, _EXACT, _PRODUCTS, _BRANCHES = 2, 3, 4, 4
+"""Sizes between others that are tried, sizes that are compared with, products of sizes, and sizes for branches that none of them takes."""
 SMALL_SETS = 2
 """Shrunk sets of sizes, where the settings do not say: a round one and an odd one."""
 
@@ -90,6 +93,19 @@ class References:
         return None
 
     @contextlib.contextmanager
+    def beyond(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[list[PreparedRun]]:
+        """The reference's run at a size beyond all that were tried, of as many elements as a CPU takes a moment for; none where no size
+        alone makes it so large."""
+
+        def made() -> list[PreparedRun]:
+            overrides = larger(problem, _own(tried), BEYOND)
+            found = None if overrides is None else self._prepared(problem, overrides, tried)
+            return [] if found is None else [found]
+
+        with self._kept_runs(problem, fixed, (BEYOND,), made) as runs:
+            yield runs
+
+    @contextlib.contextmanager
     def smallest(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], length: int) -> Iterator[list[PreparedRun]]:
         """The reference's runs with one size after the other at ``length``, 1 or 0, where it works and stays finite. On a GPU one alone;
         of empty tensors few, on a CPU."""
@@ -99,18 +115,22 @@ class References:
     @contextlib.contextmanager
     def between(
         self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...],
-        exact: tuple[tuple[int, int], ...] = (),
+        exact: tuple[tuple[int, int], ...] = (), asked: Sequence[SizeCondition] = (),
     ) -> Iterator[list[PreparedRun]]:  # fmt: skip
         """The reference's runs at sizes between two of ``bounds``, and at ``exact`` ones, where none was tried; then with products of sizes
-        there."""
+        there, and where what is ``asked`` of a shape has another answer."""
 
         def made() -> list[PreparedRun]:
             sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
+            on_cpu = self._device == "cpu"  # on a GPU each size may be compiled for anew
+            sets += sets_outside(problem, _own(tried), bounds, _BETWEEN) if on_cpu else []
             sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
+            questions = [(one.holds, one.hints) for one in asked if on_cpu]
+            sets += sets_of_other_branches(problem, [*_own(tried), *sets], questions, _BRANCHES)
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 
-        with self._kept_runs(problem, fixed, (*bounds, *itertools.chain(*exact)), made) as runs:
+        with self._kept_runs(problem, fixed, (*bounds, *itertools.chain(*exact), *(hash(one.text) for one in asked)), made) as runs:
             yield runs
 
     @contextlib.contextmanager

@@ -203,6 +203,11 @@ class CompileBeside:
         ops, theirs = ({n: count for n, count in of.items() if heavy(n) or computing({n: 1})} for of in (original.ops, reference_ops))
         return [WatchedOperators("at the original sizes", ops, original.flops, theirs, {"all": whole})]
 
+    def narrow_offsets(self) -> list[Finding]:
+        """A warning where offsets at the original sizes pass what 32 bits hold. After :meth:`result`."""
+        text = self._compile.original.narrow if self._compile.original is not None else ""
+        return [Finding(check="narrow_offsets", message=text, severity=Severity.WARN)] if text else []
+
     @property
     def unwritten(self) -> str:
         """What no kernel can have written of an output at the original sizes. After :meth:`result`."""

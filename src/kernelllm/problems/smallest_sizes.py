@@ -49,6 +49,18 @@ def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
     return _sets_of(problem, tried, lengths, most)
 
 
+def sets_outside(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
+    """Likewise up to ``most`` sets in which one size lies beyond the next of ``bounds`` above all that were tried, or below the next one
+    under them."""
+
+    def lengths(taken: set[int]) -> list[list[int]]:
+        above = [[bound + 1, (bound // _ROUND + 1) * _ROUND] for bound in bounds if bound >= max(taken)][:1]
+        below = [[n for n in (bound - 1, (bound - 1) // _ROUND * _ROUND) if n > 1] for bound in bounds if bound <= min(taken)][-1:]
+        return above + below
+
+    return _sets_of(problem, tried, lengths, most)
+
+
 def sets_at(problem: Problem, tried: Sequence[Mapping[str, Any]], exact: Sequence[tuple[int, int]], most: int) -> list[dict[str, Any]]:
     """Likewise up to ``most`` sets in which one size is one of ``exact``, of those that no size in the sets ``tried`` is: (0, number), or
     (divisor, remainder)."""

@@ -174,6 +174,10 @@ def _note_launch(observer: Observer, function: Any, kept: tuple[Any, bool], size
     with tuned if by_tuning else nullcontext():
         observer.launched(described(function, size, bound))
     _note_stores(observer, kernel, math.prod(size), bound)
+    long = {name: elements for name, given in bound.items() if (elements := _length(given)) > _NARROW}
+    for name in narrow_parameters(kernel.asm["ttir"]) & long.keys() if long and "ttir" in kernel.asm else ():
+        text = f"At the original sizes {name} of {function.fn.__name__} spans {long[name]} elements, and offsets from it are whole numbers"
+        observer.narrow(f"{text} of 32 bits, which end at 2147483647: compute them in 64 (.to(tl.int64)).")
 
 
 def _note_stores(observer: Observer, kernel: Any, programs: int, bound: dict[str, Any]) -> None:
@@ -184,6 +188,14 @@ def _note_stores(observer: Observer, kernel: Any, programs: int, bound: dict[str
             observer.stores(tensor.untyped_storage()._cdata, programs * store.elements if programs else 0)
         else:
             observer.stores(0, math.inf)
+
+
+def _length(given: Any) -> int:
+    """Elements from the first of a tensor to behind its last."""
+    tensor = getattr(given, "base", given)
+    if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _pointers(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -241,6 +253,33 @@ class StoreInstruction:
 
     parameter: str | None
     elements: float
+
+
+_NARROW = 2**31
+"""Elements that offsets of 32 bits do not reach."""
+
+
+@lru_cache(maxsize=64)
+def narrow_parameters(ttir: str) -> frozenset[str]:
+    """Pointers of a kernel from which all offsets are of 32 bits, and that no loop carries on: their sum may pass that."""
+    origin: dict[str, str] = {}
+    narrow, wide, carried = set[str](), set[str](), set[str]()
+    for line in ttir.splitlines():
+        code = line.strip() if "tt.func" in line else line.split(" loc(")[0].strip()
+        if code.startswith("tt.func"):
+            origin.update({name: name[1:] for name in re.findall(r"(%[\w$.-]+): !tt\.ptr", code)})
+            continue
+        target, _, right = code.partition(" = ") if code.startswith("%") else ("", "", code)
+        names = _NAME.findall(right)
+        for inner, outer in _ITERATED.findall(right) if right.startswith(("scf.for", "scf.while")) else ():
+            carried |= {origin[outer]} if outer in origin else set()
+            origin |= {inner: origin[outer]} if outer in origin else {}
+        base = origin.get(names[0]) if names else None
+        if base is not None and right.startswith("tt.addptr"):
+            (narrow if re.search(r"[x ]i32>?$", right) else wide).add(base)
+        if base is not None and target and right.startswith(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast")):
+            origin[target.split(":")[0]] = base
+    return frozenset(narrow - wide - carried)
 
 
 @lru_cache(maxsize=64)

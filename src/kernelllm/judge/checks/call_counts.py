@@ -12,6 +12,7 @@ _CHANGES = frozenset({
     "append", "appendleft", "add", "add_", "pop", "popleft", "popitem", "insert", "remove", "discard", "sub_", "update", "extend", "clear",
     "setdefault", "copy_", "fill_", "rotate", "send", "__next__", "mul_", "subtract",
 })  # fmt: skip
+_CALLS, _MOST_CALLS = 200, 1000
 _ITERATORS = frozenset({
     "iter", "zip", "map", "filter", "enumerate", "reversed", "count", "cycle", "chain", "repeat", "islice", "takewhile",
 })  # fmt: skip
@@ -32,6 +33,14 @@ def counts_its_calls(source: str) -> bool:
     changed = [(name, node) for function, nodes in known.functions.items() for name, node in _changed(function, nodes)]
     inside = Counter(name for changing, node in changed for name in _read(ast.walk(node)) if name == changing)
     return any(read[name] > inside[name] for name, _ in changed)
+
+
+def least_calls(source: str) -> int:
+    """So many calls go beyond what a file compares with, up to a thousand of them."""
+    known = parse_source(source)
+    compares = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Compare)]
+    sides = [side.value for node in compares for side in (node.left, *node.comparators) if isinstance(side, ast.Constant)]
+    return max((value + 8 for value in sides if type(value) is int and 0 < value < _MOST_CALLS), default=_CALLS)
 
 
 def keeps_state(source: str) -> bool:
@@ -60,6 +69,8 @@ def _changed(function: ast.FunctionDef, nodes: Iterable[ast.AST]) -> Iterator[tu
     """Names that outlive the function and are changed in it, each with the node that does so."""
     outer = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     outer |= _kept_defaults(function)
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)} - outer
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)} - outer
     for node in nodes:
         match node:
             case ast.AugAssign(target=ast.Name(id=name)) if name in outer:
@@ -70,8 +81,8 @@ def _changed(function: ast.FunctionDef, nodes: Iterable[ast.AST]) -> Iterator[tu
                 yield from ((name, node) for name in _of(target) if _made_of(name, value))
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in outer and _made_of(name, value):
                 yield name, node
-            case ast.Call(func=ast.Attribute(value=ast.Attribute() | ast.Name() as owner, attr=method)) if method in _CHANGES:
-                yield from ((name, node) for name in _of(owner) if isinstance(owner, ast.Attribute) or name in outer)
+            case ast.Attribute(value=ast.Attribute() | ast.Name() as owner, attr=method) if method in _CHANGES:  # called here or elsewhere
+                yield from ((name, node) for name in _of(owner) if isinstance(owner, ast.Attribute) or name not in own)
 
 
 def _kept_defaults(function: ast.FunctionDef) -> set[str]:

@@ -24,7 +24,16 @@ def compared_sizes(source: str) -> tuple[int, ...]:
     """Such numbers in ascending order: literals, products of them, and names that the file gives to one."""
     compares, named = _compares(source)
     found = {_number(side, named) for node in compares for side in (node.left, *node.comparators)}
+    known = parse_source(source)
+    ends = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Call) and _is_end(node.func)]
+    found |= {_number(argument, named) for node in ends for argument in node.args}
     return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
+
+
+def _is_end(function: ast.expr) -> bool:
+    """``min(n, 4096)`` is a comparison as well."""
+    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return name in ("min", "max", "minimum", "maximum")
 
 
 def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
@@ -45,6 +54,7 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
     listed = {value for node in _listed(source) if (value := _number(node, named)) is not None}
     found |= {(0, value) for value in listed if _LEAST <= value <= _LARGEST} | {(0, value) for value in _few(compares, named)}
     found |= {(0, value) for node in compares for value in _solutions(node, named)}
+    found |= {(0, max((by * k + left for k in range(1, 16)), key=_divisors)) for by, left in found if by > _SOLVED.stop // 4}
     return tuple(sorted(found))
 
 
@@ -67,6 +77,11 @@ def _solutions(node: ast.Compare, named: dict[str, int]) -> list[int]:
     if not holds or len(holds) * _SELDOM > len(found):
         return []
     return [holds[0], *sorted(holds, key=lambda n: -sum(n % d == 0 for d in range(2, 64)))[:2]]
+
+
+def _divisors(number: int) -> int:
+    """How many small ones it has: as many ways to be a product of sizes."""
+    return sum(number % divisor == 0 for divisor in range(2, 64))
 
 
 def _is_multiple(node: ast.Compare, named: dict[str, int]) -> bool:

@@ -32,13 +32,16 @@ _OF_PYTHON = (
     "sys.stderr.isatty", "sys.getrefcount", "sys.getrecursionlimit", "gc.isenabled", "weakref.getweakrefcount", "builtins.__file__",
     "builtins.__package__", "warnings.filters", "logging.root", "logging.lastResort", "threading.current_thread", "threading.main_thread",
     "threading.active_count", "threading.enumerate", "threading.get_ident", "threading.get_native_id", "random", "numpy.random",
-    "secrets", "uuid", "os.urandom",
+    "secrets", "uuid", "os.urandom", "locale", "calendar", "zoneinfo", "getpass", "socket.gethostname",
 )  # fmt: skip
 PROCESS = (*(f"torch.{name}" for name in _OF_TORCH), *_OF_PYTHON)
 """Which process, with which seed, how it stands, and numbers that differ from process to process: no kernel needs them."""
 _NAMES = ("__name__", "__module__", "__qualname__", "__package__")
-_ANY_ERROR = ("Exception", "BaseException", "RuntimeError")
 _VERSIONS = "how often a tensor was written into (_version)"
+_HOOKS = frozenset({
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_compiled_call_impl", "_state_dict_hooks",
+    "_load_state_dict_pre_hooks", "_is_full_backward_hook",
+})  # fmt: skip
 _WHICH_GPU = "which GPU of several it runs on"
 _LEFT_TO_FILES = frozenset({"__main__"})
 
@@ -64,6 +67,10 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 above = known.parents.get(node)
                 guards = isinstance(above, ast.If) and all(isinstance(statement, ast.Assert | ast.Raise) for statement in above.body)
                 what = "" if guards else "whether Python leaves out assertions (__debug__)"
+            case ast.Attribute(attr=name) if name in _HOOKS:
+                what = f"which hooks and calls the model has ({name})"
+            case ast.FunctionDef(name="__init_subclass__"):
+                what = "whether a class was derived from its own"
             case ast.FunctionDef() if orders_versions(ast.walk(node)):
                 what = _VERSIONS
             case ast.Call(func=ast.Name(id="hash"), args=[text]) if known.text(text) is not None:
@@ -79,13 +86,12 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
 
 
 def _goes_on_without_launch(known: Source, node: ast.Try) -> bool:
-    """Whether a launch, or a call of a function that has one, lies in a try whose handler takes any error and gives a result."""
+    """Whether a launch, or a call of a function that has one, lies in a try whose handler gives a result."""
     launching = {f.name for f in known.nodes if isinstance(f, ast.FunctionDef) and any(map(_is_launch, ast.walk(f)))}
     calls = [inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)]
     if not any(_is_launch(call) or (isinstance(call.func, ast.Name) and call.func.id in launching) for call in calls):
         return False
-    broad = [h for h in node.handlers if h.type is None or (isinstance(h.type, ast.Name) and h.type.id in _ANY_ERROR)]
-    inside = [[inner for statement in handler.body for inner in ast.walk(statement)] for handler in broad]
+    inside = [[inner for statement in handler.body for inner in ast.walk(statement)] for handler in node.handlers]
     return any(
         any(isinstance(inner, ast.Return) and inner.value is not None for inner in nodes)
         and not any(isinstance(inner, ast.Raise) or _is_launch(inner) for inner in nodes)

@@ -76,6 +76,8 @@ class CandidateProcess(Closing):
         """What the reference's outputs take at the sizes at hand. Asked only of a candidate that needs more than :data:`OUTPUT_ROOM`."""
         self.exact_products = False
         """Whether the interpreter rounds no operands of products to TF32, where a kernel asks for that."""
+        self.renamed: dict[str, torch.Tensor] = {}
+        """State that the model has under other names and takes by its own ``load_state_dict``, with the latest values."""
         self.ended: list[Ended] = []
         """How its workers ended, the first one first."""
 
@@ -187,6 +189,9 @@ class CandidateProcess(Closing):
         """Copy values into the model's parameters and buffers, and set train or eval mode. ``dtype``: what floating ones become first;
         ``swap``: of the model that stayed when another was built beside it, and that is called from now on; ``by``: ``itself``, by the
         model's own ``load_state_dict``, or ``data``, through ``.data``."""
+        if not by and state.keys() & self.renamed.keys():  # all that it names otherwise: several of those may be one of its own
+            self.renamed |= {name: tensor for name, tensor in state.items() if name in self.renamed}
+            state, by = {**state, **self.renamed}, "renamed"
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
         # one index each, even where two names share a tensor
@@ -222,13 +227,14 @@ class CandidateProcess(Closing):
         counted = {name: getattr(ran, name) for name in p.RunStatistics.__struct_fields__}
         return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
 
-    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int) -> SampledRun:
-        """One call of which launches run some programs. ``output_bytes``: room for what they wrote."""
+    def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int, programs: tuple[float, ...] = ()) -> SampledRun:
+        """One call of which launches run some programs. ``output_bytes``: room for what they wrote; ``programs``: some that run."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
         output = self._arena("output", output_bytes)
         both = (arena, output)
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
-        reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), seed=seed, seconds=seconds)
+        told: dict[str, Any] = {"seed": seed, "seconds": seconds, "programs": programs}
+        reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), **told)
         sampled = _expect(reply, p.Sampled)
         parts = [] if sampled.shapes is None else self._take(sampled.tensors, output, sampled.tree)[0]
         left, done = sampled.configurations_left, (sampled.ops, sampled.flops, sampled.unwritten_read)

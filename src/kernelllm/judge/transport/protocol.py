@@ -118,7 +118,7 @@ class LoadState(msgspec.Struct, tag="load_state"):
     training: bool
     dtype: str = ""  # the type that floating parameters and buffers get first
     swap: bool = False  # first take the model that stayed, and let this one stay
-    by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "data": through .data
+    by: str = ""  # "itself", "assign": by its own load_state_dict, strictly (with assign=True); "renamed": what it lacks so; "data": .data
 
 
 class SetAttribute(msgspec.Struct, tag="set_attribute"):
@@ -173,8 +173,8 @@ class SamplePrograms(msgspec.Struct, tag="sample"):
     inputs: Values
     output: ArenaRef
     seed: int
-    seconds: float
-    """The run is given up after so many."""
+    seconds: float  # the run is given up after so many
+    programs: tuple[float, ...] = ()  # numbers along a grid that run too, and shares of the whole grid
 
 
 class Collect(msgspec.Struct, tag="collect"):
@@ -365,13 +365,13 @@ class Compiled(msgspec.Struct, tag="compiled"):
     unwritten: str = ""  # what no kernel writes of an output, at these sizes; empty where all of it may be written
     ops: dict[str, int] = {}  # torch's operators and their FLOPs, at the original sizes alone
     flops: dict[str, float] = {}
+    narrow: str = ""  # where a kernel's offsets are of 32 bits in a tensor that is longer
 
 
 class AuditEvent(msgspec.Struct, frozen=True):
     """One thing that Python's audit hook saw while candidate code ran."""
 
-    name: str
-    """Audit event name, e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``."""
+    name: str  # e.g. ``open``, ``subprocess.Popen``, ``os.fork``, ``socket.connect``, ``sys._getframe``
     detail: str
     count: int
     phase: str

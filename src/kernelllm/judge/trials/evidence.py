@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelllm.core.types import Finding
+from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.observation import TrialRun, WatchedOperators
 
@@ -44,6 +44,11 @@ class TrialEvidence:
         for index, s in floats:
             low, high = self._ranges.get(index, (s.low, s.high))
             self._ranges[index] = min(low, s.low), max(high, s.high)
+
+    def warn_once(self, check: str, text: str) -> None:
+        """Note a warning that many trials may give."""
+        if all(found.check != check for found in self.findings):
+            self.findings.append(Finding(check=check, message=text, severity=Severity.WARN))
 
     def reference_constant(self, tolerance: float | None) -> bool:
         """Whether the reference's output was one number in all trials, up to the tolerance: then it says nothing of a kernel."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernelllm.judge.device_share import DeviceShare
+from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.reference_runs.reference import Reference
@@ -86,6 +87,18 @@ class FirstRuns:
         return FirstRun(missing, call_candidate(process, position, reference.inputs(seed), seed, self.seeds))
 
 
+def _renames(process: CandidateProcess, reference: Reference, missing: tuple[str, ...]) -> bool:
+    """Whether the candidate's own ``load_state_dict`` takes the reference's parameters, strictly, though it names them otherwise."""
+    parameters, kept = dict(reference.model.named_parameters(remove_duplicate=False)), reference.model.state_dict()
+    if not all(name in parameters and name in kept for name in missing):
+        return False
+    try:
+        process.load({name: tensor.detach() for name, tensor in kept.items()}, reference.training, by="itself")
+    except CandidateFailure:
+        return False
+    return True
+
+
 def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
     """Build the candidate and give it the reference's state, as far as it has it; returns the names that it lacks."""
     process.reference_output_bytes = reference.output_bytes
@@ -93,6 +106,10 @@ def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
     mine = {e.name: (tuple(e.shape), e.dtype) for e in built.state}
     state = reference.state()
     missing = tuple(n for n, t in state.items() if mine.get(n) != (tuple(t.shape), values.dtype_name(t.dtype)))
+    process.renamed = {}
+    if missing and _renames(process, reference, missing):
+        process.renamed = {name: state[name] for name in missing}
+        missing = ()
     if missing and process.device != "cpu":  # then both sides keep what the seed gives on a CPU
         process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients)
         reference.as_seeded()

@@ -15,7 +15,7 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Finding, Severity, Status, Trial
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
-from kernelllm.judge.kept_outputs import KEEPS, keeps_all
+from kernelllm.judge.kept_outputs import KEEPS, KEEPS_INPUTS, keeps_all, keeps_inputs
 from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.compare import Comparison
@@ -295,8 +295,10 @@ def _decide(
         evidence.findings.append(Finding(check="inputs_written", message=text))
         raise CandidateFailure(Status.CHEATING, text)
     more = [text[:200] for text in mine.left if text not in reference.left]
-    if KEEPS in more and _reference_keeps(size.reference, seed):
-        more.remove(KEEPS)
+    more = [text for text in more if text not in (KEEPS, KEEPS_INPUTS) or not _reference_keeps(size.reference, seed, text)]
+    if KEEPS_INPUTS in more:
+        more.remove(KEEPS_INPUTS)
+        evidence.warn_once("kept_inputs", f"After a call {KEEPS_INPUTS}: memory fills with them.")
     if more and size.comparison.rules.exact:
         text = f"Right, but after a call {more[0]}; with the reference it is not so. (sizes: {size.label})"
         raise CandidateFailure(Status.INCORRECT, text)
@@ -306,9 +308,11 @@ def _decide(
         raise CandidateFailure(Status.INCORRECT, f"{text} (sizes: {size.label})")
 
 
-def _reference_keeps(reference: Reference, seed: int) -> bool:
+def _reference_keeps(reference: Reference, seed: int, what: str) -> bool:
     inputs = reference.inputs(seed)
     with reference.buffers_restored(), reference.calling(seed):
+        if what == KEEPS_INPUTS:
+            return keeps_inputs(lambda given: reference.called(reference.model)(*given), lambda: reference.inputs(seed))
         return keeps_all(lambda: reference.called(reference.model)(*inputs))
 
 

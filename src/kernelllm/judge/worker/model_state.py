@@ -27,7 +27,14 @@ def load(model: Any, command: p.LoadState, tensors: list[torch.Tensor]) -> None:
     """Copy the values into the tensors, or have the model load them, as the command says."""
     if command.dtype and isinstance(model, torch.nn.Module):
         model.to(values.dtype(command.dtype))
-    if command.by in ("itself", "assign"):
+    if command.by == "renamed":
+        mine = trusted_torch.named_state(model)
+        given = dict(zip(command.names, tensors, strict=True))
+        model.load_state_dict({name: tensor for name, tensor in given.items() if name not in mine}, strict=False)
+        with torch.no_grad():
+            for name in given.keys() & mine.keys():
+                mine[name][0].copy_(given[name])
+    elif command.by in ("itself", "assign"):
         given = {name: t.clone() if command.by == "assign" else t for name, t in zip(command.names, tensors, strict=True)}
         model.load_state_dict(given, strict=True, assign=command.by == "assign")
     else:

@@ -54,6 +54,8 @@ class Recorder:
         """How many there were when values were looked at that a kernel may have computed; None: they never were."""
         self.stored: dict[int, float] = {}
         """Storages to the elements that launches wrote at most; 0: any storage."""
+        self.narrow_offsets = ""
+        """Where a launch has offsets of too few bits."""
         self.traces: CallTraces | None = None
         """Of the run under way."""
         self.floats_read = self.whole_read = 0
@@ -99,6 +101,7 @@ class Recorder:
         self.list.clear()
         self.any_launch = False
         self.stored.clear()
+        self.narrow_offsets = ""
         self.read_after = None
 
     def values_read(self, floats: int = 0, whole: int = 0) -> None:
@@ -134,6 +137,10 @@ class Recorder:
     def stores(self, memory: int, elements: float) -> None:
         """Note what a launch may write."""
         self.stored[memory] = self.stored.get(memory, 0.0) + elements
+
+    def narrow(self, text: str) -> None:
+        """Note it of the first launch."""
+        self.narrow_offsets = self.narrow_offsets or text
 
     def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Note what a launch wrote into."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.caller_settings import INFERENCE, RESULTS, THREAD, setting
+from kernelllm.judge.caller_settings import FUNCTIONAL, INFERENCE, MOVED, RESULTS, THREAD, functional, move, setting
 from kernelllm.judge.caller_settings import given as as_given
 from kernelllm.judge.hooks import hooked, parts_hooked
 from kernelllm.judge.transport import protocol as p
@@ -50,6 +50,10 @@ def last_call(model: Callable[..., Any], inputs: Any, command: p.RunOnce) -> Any
     given = len(inputs) - len(command.by_name)
     named = command.named | dict(zip(command.by_name, inputs[given:], strict=True))
     inputs = as_given(command.setting, inputs)
+    if command.setting == MOVED:
+        move(model)
+    if command.setting == FUNCTIONAL:
+        model = functional(model)
     for _ in range(command.times - 1):
         model(*inputs[:given], **named)
     return model(*inputs[:given], **named)

@@ -28,7 +28,7 @@ def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Laun
     """Raises what the model raises, where nothing that a program left out would have written can be the cause."""
     watch, ops, flops = None, Counter[str](), Counter[str]()
     try:
-        with torch.no_grad(), launches.sampled(command.seed, command.seconds) as sampled:
+        with torch.no_grad(), launches.sampled(command.seed, command.seconds, command.programs) as sampled:
             watch = _MissingValueWatch(sampled)
             with OperatorCounter(ops, flops), watch:
                 output = model(*inputs)

@@ -27,7 +27,7 @@ from kernelllm.core.garbage_collection import collect_if_grown
 from kernelllm.judge.call_traces import CallTraces, scattered
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
-from kernelllm.judge.kept_outputs import KEEPS, MANY, KeptOutputs
+from kernelllm.judge.kept_outputs import HeldTensors
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
@@ -86,7 +86,7 @@ class Session:
         self._arenas: dict[int, arenas.Arena] = {}
         self._outputs: tuple[Any, list[torch.Tensor]] = (None, [])
         self._held: tuple[Any, list[torch.Tensor]] = (None, [])  # of an earlier run, to be read again later
-        self._kept = KeptOutputs()
+        self._kept = HeldTensors()
         self._given: tuple[Any, Any] = (None, None)  # what identifies the inputs of the last run, and the inputs
         self._busy_ms, self._launches, self._run_flops = 0.0, 0, 0.0
         self._beside: tuple[tuple[int, ...], tuple[str, ...]] = (), ()
@@ -294,9 +294,9 @@ class Session:
 
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
         state = [tensor for name, (tensor, _) in trusted_torch.named_state(self.model).items() if name in self._loaded]
-        self._kept.note(self._outputs[1])
-        others = [*self._outputs[1], *self._held[1], *state, *values.flatten(self._given[1])]
-        return (*traces.left(*self._outputs, state), *((KEEPS,) if self._kept.held(others) > MANY else ()))
+        given = values.flatten(self._given[1])
+        others = *self._outputs[1], *self._held[1], *state, *given
+        return *traces.left(*self._outputs, state), *self._kept.told(self._outputs[1], given, others)
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
         self._forward_part = dict(ops), {k: float(v) for k, v in flops.items()}, self.recorder.launches - before
@@ -378,7 +378,8 @@ class Session:
             self.launches.raised(error)
             raise
         done = dict(seen.ops), {name: float(amount) for name, amount in seen.flops.items()}
-        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), seen.cut, seen.unwritten, *done)
+        told = seen.cut, seen.unwritten, *done, self.recorder.narrow_offsets
+        return p.Compiled(command.id, self.recorder.rows(), tuple(seen.launches), *told)
 
     def _compile_inputs(self, command: p.Compile) -> Any:
         if not (command.fake or command.hollow):

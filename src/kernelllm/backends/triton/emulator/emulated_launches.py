@@ -51,8 +51,8 @@ class InterpretedLaunches(Launches):
     def undefined_lanes(self) -> tuple[str, ...]:
         return tuple(UnloadedLanes.places)
 
-    def sampled(self, seed: int, seconds: float) -> Sampling:
-        return Sampling(seed, seconds)
+    def sampled(self, seed: int, seconds: float, programs: tuple[float, ...] = ()) -> Sampling:
+        return Sampling(seed, seconds, programs)
 
     def disagreement(self) -> bool:
         return _EmulatorState.begun != lockstep.GridExecutor.launches
@@ -69,6 +69,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     bound = bound_arguments(self, args, kwargs)
     if warmup:
         return FakeCompiledKernel(self, args, kwargs)
+    if self.is_gluon():
+        raise NotImplementedError("Gluon has no interpreter: judge its kernels with --device cuda.")
     only_plain(bound.values(), self.fn.__code__.co_filename)
     missing = [n for n in self.arg_names if n not in bound]
     if missing:

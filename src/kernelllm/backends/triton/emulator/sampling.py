@@ -41,7 +41,8 @@ class Sampling(SampledLaunches):
 
     active: Sampling | None = None
 
-    def __init__(self, seed: int, seconds: float) -> None:
+    def __init__(self, seed: int, seconds: float, programs: Sequence[float] = ()) -> None:
+        self._named = tuple(programs)
         self._random, self._end, self._launch_seconds = random.Random(seed), process_time() + seconds, seconds / _LAUNCHES
         self._missing: Storages = {}
         """Memory that lacks something, by address; held, so that no other gets the address."""
@@ -82,7 +83,11 @@ class Sampling(SampledLaunches):
         """The programs of a launch that run in any case."""
         total = math.prod(grid)
         numbers = range(total) if total <= _ALL else [total - 1, 0, *(self._random.randrange(total) for _ in range(_MIDDLE))]
-        return [tuple(map(int, np.unravel_index(number, tuple(grid)))) for number in dict.fromkeys(numbers)]
+        numbers = [*numbers, *(int(share * total) for share in self._named if share < 1)]
+        found = [tuple(map(int, np.unravel_index(number, tuple(grid)))) for number in dict.fromkeys(numbers)]
+        along = [(axis, int(number)) for number in self._named for axis, length in enumerate(grid) if 1 <= number < length]
+        named = along if total > _ALL else []
+        return found + [(*found[-1][:axis], number, *found[-1][axis + 1 :]) for axis, number in named]
 
     def ran(self, programs: int) -> None:
         """So many programs more of the launch under way ran."""

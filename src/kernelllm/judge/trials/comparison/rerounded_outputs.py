@@ -12,14 +12,21 @@ from typing import Any
 import torch
 
 from kernelllm.judge.trials.comparison.compare import FEW_TIES, Expected, Rules, compare, tolerance_for
-from kernelllm.judge.trials.comparison.error_sums import EAGER_FACTOR
+from kernelllm.judge.trials.comparison.error_sums import EAGER_FACTOR, FEW
 from kernelllm.judge.trials.comparison.same_computation import same_shapes
 from kernelllm.problems import nested
 
 _FEWEST = 6
 """Runs of which something can be said."""
 _NOISE, _ZERO = 0.5, 1e6
-"""An output that is off by a larger share of itself is not told from one that is made up, unless the right one is zero but for rounding."""
+"""A tensor that is off by a larger share of itself is not told from one that is made up, unless the right one is zero but for rounding."""
+_NOISY = 0.75
+"""Share of an output's tensors that may be so, where the reference's own runs are: gradients of sums that cancel."""
+_FURTHER, _ALONG = 1.4, 1.5
+"""A run may be so many times as far off as the furthest of few others: each of many tensors has one that is the furthest."""
+_ALIKE, _AS_EAGER = 1.6, 1.25
+"""Where all runs are about as far off as each other, no decision is the cause but the rounding of all elements. They are rounded once more
+than eager is, and a candidate is not: it may be so many times as far off as eager."""
 _SEVERAL = 16
 """Elements of which something can be said as a whole."""
 
@@ -29,14 +36,16 @@ def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rule
     if len(runs) < _FEWEST or not all(same_shapes(one, expected.value) for one in (value, *runs)):
         return False
     right = expected.exact if expected.has_exact else expected.value
+    noisy, every = 0, sum(tensor.is_floating_point() for tensor in nested.tensors(expected.value))
     for mine, eager, exact, *others in zip(*(nested.tensors(one) for one in (value, expected.value, right, *runs)), strict=True):
         if compare(mine, Expected(eager, exact if expected.has_exact else None, expected.has_exact), rules).ok:
             continue
         if not eager.is_floating_point():
             fits = not eager.is_complex() and _whole_numbers_fit(mine, eager, [*others, exact])
         else:
-            fits = eager.dtype.itemsize > 1 and _numbers_fit(mine, eager, exact, others, rules)
-        if not fits:
+            share = _share_off(mine, eager, exact, others, rules) if eager.dtype.itemsize > 1 else None
+            fits, noisy = share is not None, noisy + (share is not None and share > _NOISE)
+        if not fits or noisy > _NOISY * every:
             return False
     return True
 
@@ -51,33 +60,47 @@ def _whole_numbers_fit(mine: torch.Tensor, eager: torch.Tensor, others: Sequence
     return few and int((wrong & ~known).sum()) <= (unseen if unseen >= 1 else 0)
 
 
-def _numbers_fit(mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, others: Sequence[torch.Tensor], rules: Rules) -> bool:
+def _share_off(
+    mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, others: Sequence[torch.Tensor], rules: Rules
+) -> float | None:  # fmt: skip
+    """By what share of itself the output is off; nothing where it is zero but for rounding, None where no rounding explains it."""
     right = exact.double()
     rules = rules.of(eager)
     tolerance = tolerance_for(eager.dtype, rules.tolerance)
     allowed = rules.absolute(eager.dtype, float(right.square().mean().sqrt())) + tolerance * right.abs()
     spread = _off(eager, right).abs()
-    times, most, furthest, along = torch.zeros_like(right, dtype=torch.int32), 0, float(spread.square().sum()), 0.0
-    size = float(right.square().sum())
+    times, most, along, turned = torch.zeros_like(right, dtype=torch.int32), 0, 0.0, 0
+    size, far = float(right.square().sum()), [float(spread.square().sum())]
     for one in others:
         off = _off(one, right)
         flipped = off.abs() > allowed
         spread, times, most = torch.maximum(spread, off.abs()), times + flipped, max(most, int(flipped.sum()))
-        furthest, along = max(furthest, float(off.square().sum())), max(along, abs(float((off * right).sum())))
+        along, turned = max(along, abs(float((off * right).sum()))), turned + bool(flipped.any())
+        far.append(float(off.square().sum()))
     off = mine.double() - right
-    apart = float(off.square().sum())
-    if not bool(torch.isfinite(off).all()) or (furthest < _ZERO**2 * size and apart > _NOISE**2 * size):
-        return False
+    if not bool(torch.isfinite(off).all()):
+        return None
     beyond = off.abs() > allowed
     unexplained = beyond & (off.abs() > allowed + EAGER_FACTOR * spread)
-    unseen = EAGER_FACTOR * int((times == 1).sum()) / len(others)
-    return (
+    unseen = EAGER_FACTOR * int((times == 1).sum()) / max(turned, 1)  # runs that turn nothing round more finely
+    apart = float(off.square().sum())
+    fits = (
         int(beyond.sum()) <= max(EAGER_FACTOR * most, FEW_TIES if unseen >= 1 else 0)
         and int(unexplained.sum()) <= (unseen if unseen >= 1 else 0)
         and float(off.abs().max()) <= EAGER_FACTOR * float(spread.max()) + float(allowed.max())
-        and apart <= furthest
-        and (mine.numel() < _SEVERAL or abs(float((off * right).sum())) <= max(along, tolerance * size))
+        and apart <= _furthest(far, mine.numel(), rules)
+        and (mine.numel() < _SEVERAL or abs(float((off * right).sum())) <= max(_ALONG * along, tolerance * size))
     )
+    zero = max(far) >= _ZERO**2 * size
+    return None if not fits else 0.0 if zero else (apart / size) ** 0.5
+
+
+def _furthest(far: Sequence[float], elements: int, rules: Rules) -> float:
+    """How far off an output may be as a whole, squared. ``far``: what eager is, then the runs."""
+    eager, *runs = far
+    if rules.far and elements >= FEW and max(runs) <= _ALIKE**2 * min(runs):
+        return _AS_EAGER**2 * eager
+    return _FURTHER**2 * max(far)
 
 
 def _off(value: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

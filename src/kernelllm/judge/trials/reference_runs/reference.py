@@ -220,7 +220,8 @@ class Reference:
         half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
         under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
         outcome.more_roundings = partial(under, EagerNoise) if half else decided
-        outcome.all_roundings = lambda: chain(() if half else decided(), under(LastBitNoise))
+        tf32 = partial(under, Tf32Convolutions) if self.tf32_convolutions else lambda: iter(())
+        outcome.all_roundings = lambda: chain(() if half else decided(), under(LastBitNoise), tf32())
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         other = self._other_choices(value, private, seed, before)
         outcome.overflows = lambda: overflows(other.under)
@@ -336,8 +337,7 @@ class Reference:
         self, rounding: type[Tf32Convolutions | ExactConvolutions | EagerNoise], value: Any, inputs: list[Any], seed: int,
         before: Mapping[str, torch.Tensor], stochastic: bool = True, numbers: range = _FIRST,
     ) -> Iterator[Any]:  # fmt: skip
-        """Outputs in working precision under another rounding. What it does to a mask (of a ReLU, in its gradient) is chance: several
-        at random say more."""
+        """Outputs in working precision under other roundings. What one does to a mask (of a ReLU, in its gradient) is chance."""
         for number in numbers if stochastic else range(1):
             found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
@@ -352,8 +352,8 @@ class Reference:
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
         ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
-        double = {t.dtype for t in self._floating(inputs)} <= {torch.float64, torch.complex128}
-        roundings *= _OF_DOUBLE if double and self._floating(inputs) else 1.0
+        dtypes = {t.dtype for t in self._floating(inputs)}
+        roundings *= _OF_DOUBLE if dtypes and dtypes <= {torch.float64, torch.complex128} else 1.0
         for number in numbers:
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):

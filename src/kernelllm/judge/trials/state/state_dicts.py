@@ -37,6 +37,9 @@ def try_state_dict(process: CandidateProcess, reference: Reference, seed: int) -
     built = process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients)
     saved = {name: tensor.clone() for name, tensor in reference.state().items()}
     kept = reference.model.state_dict()
+    if process.renamed:
+        text = f"It saves other names than the reference's {min(process.renamed)}; those it loads by a load_state_dict of its own."
+        return [Finding(check="limits", message=text, severity=Severity.INFO)]
     if missing or not built.state or not kept.keys() <= saved.keys():  # a state of the reference's own kind
         return []
     process.load(saved, reference.training)

@@ -38,9 +38,10 @@ NAME = "silently_different"
 
 
 def try_contexts(
-    process: CandidateProcess, reference: Reference, seed: int, *, other_mode: bool, often: bool
+    process: CandidateProcess, reference: Reference, seed: int, *, other_mode: bool, often: int
 ) -> list[str]:
-    """``other_mode``: the reference gives the same in its other mode, so that the candidate must too; ``often``: call it many times.
+    """``other_mode``: the reference gives the same in its other mode, so that the candidate must too; ``often``: call it so many
+    times at least, where that is any.
 
     The candidate is built anew before and after. The limits that it names. Raises CandidateFailure where it is silently different.
     """
@@ -73,7 +74,7 @@ def try_contexts(
         _try_gradients(process, called, {reference.training, mode}, (earlier, before), (inputs, own))
         build(process, reference)
     if often:
-        times = int(min(_MOST, max(_SECONDS * 1000 / max(own.wall_ms, 1), _LEAST if own.wall_ms < _QUICK_MS else 1)))
+        times = int(min(_MOST, max(_SECONDS * 1000 / max(own.wall_ms, 1), max(_LEAST, often) if own.wall_ms < _QUICK_MS else 1)))
         never = reference.inputs(seed + 2)  # fresh memory may still hold the result of inputs that it was called with
         called(earlier, reference.training, times=times)
         late = called(never, reference.training)

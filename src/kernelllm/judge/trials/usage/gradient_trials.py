@@ -16,6 +16,7 @@ from kernelllm.judge.gradient_outputs import (
     GRADIENT,
     IN_TURN,
     INPUTS_CHANGE,
+    NOT_FINITE,
     OUTPUT,
     OUTPUTS_CHANGE,
     PARAMETERS_CHANGE,
@@ -66,6 +67,7 @@ def try_gradients(process: CandidateProcess, reference: Reference, seed: int) ->
     _try_second(uses, process, reference, inputs, seed)
     restore(process, reference, state)
     _try_expanded(uses, process, reference, inputs, seed)
+    _try_not_finite(uses, process, reference, inputs, seed)
     for number, output in enumerate(outputs := list(nested.tensors(whole[OUTPUT]))[:_MOST]):
         if len(outputs) > 1 and output.is_floating_point():
             restore(process, reference, state)
@@ -236,6 +238,23 @@ def _try_expanded(uses: UsageFindings, process: CandidateProcess, reference: Ref
     if wrong:
         text = "Gradients are wrong where the loss is a sum or a mean of the output: what comes in then is one number in memory (expand)."
         uses.warnings.append(f"{text} Call .contiguous() on it, or follow its strides.")
+
+
+def _try_not_finite(uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int) -> None:
+    """Tell where NaN and infinities that come in get lost: a scaler of losses takes the step then."""
+    expected = _of_reference(reference, inputs, seed, NOT_FINITE)
+    if expected is None or (reference.device == "cpu" and reference.heavy):
+        return
+    try:
+        made = process.run(inputs, seed, backward=NOT_FINITE).value
+    except CandidateFailure:  # whoever trains it would see that
+        return
+    pairs = [(name, made.get(name), theirs) for name, theirs in expected.items() if name != OUTPUT and isinstance(theirs, torch.Tensor)]
+    same = [(name, mine, theirs) for name, mine, theirs in pairs if isinstance(mine, torch.Tensor) and mine.shape == theirs.shape]
+    lost = next((name for name, mine, theirs in same if bool((nested.finite(mine) & ~nested.finite(theirs)).any())), "")
+    if lost:
+        text = f"NaN or infinities among the gradients that come in get lost in the {lost}, and the reference keeps them"
+        uses.warnings.append(f"{text}: a scaler of losses would not see that a step overflows.")
 
 
 def _try_alone(

@@ -12,16 +12,22 @@ from kernelllm.judge.caller_settings import (
     ANOMALY,
     AROUND,
     BEHIND,
+    CUDNN,
     DETERMINISTIC,
     FLOAT64,
     FROZEN,
+    FUNCTIONAL,
     INFERENCE,
     LAZY,
+    MOVED,
     MULTIPROCESSORS,
     PARAMETERS,
     PRECISION,
     RESULTS,
+    STRICT,
     THREAD,
+    TRACED,
+    TRAINED,
     UNALIGNED,
     WHERE,
 )
@@ -41,6 +47,12 @@ _TF32 = Rules(tolerance=2e-2, scaled=True, precise=False)
 """Products may be in TF32 then."""
 _ASKS = re.compile("autocast|current_stream")
 """What a file that asks for the surroundings of its call names."""
+_IF_NAMED = {
+    TRACED: re.compile("compiling|exporting|tracing"), STRICT: re.compile("deterministic"), CUDNN: re.compile("cudnn"),
+    FUNCTIONAL: re.compile(r"Parameter\)|is_leaf|_parameters\b"), TRAINED: re.compile(r"\.grad\b"),
+    MOVED: re.compile(r"\b_apply\b|def (to|cuda|cpu|half|float|double|bfloat16|train|eval)\("),
+}  # fmt: skip
+"""Settings that are tried for a file that names something of them."""
 _MADE = re.compile(r"aten\.(zeros|ones|full|arange|empty|eye|linspace|logspace|rand|scalar_tensor|lift|tril_indices)")
 """Operators that may make tensors of the default dtype."""
 
@@ -56,11 +68,14 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
     if own.wall_ms > _SLOW_MS:
         text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
-    behind = [UNALIGNED, MULTIPROCESSORS] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
+    aligned = [BEHIND] if process.device == "cpu" and ("data_ptr" in source or "storage_offset" in source) else []
+    behind = [UNALIGNED, MULTIPROCESSORS, *aligned] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
     lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
     around = [AROUND] if process.device == "cpu" and _ASKS.search(source) and _same_below_autocast(reference, inputs, seed) else []
     double = [FLOAT64] if _typed(reference, inputs) else []
-    for name in (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD, *behind, *around, *lazy, *double):
+    asked = [name for name, pattern in _IF_NAMED.items() if pattern.search(source)]
+    always = (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD)
+    for name in (*always, *behind, *around, *lazy, *double, *asked):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value

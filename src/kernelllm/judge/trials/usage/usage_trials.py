@@ -66,11 +66,11 @@ class UsageFindings:
 
 def try_usages(
     process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool, dtypes: Sequence[str] = (),
-    often: bool = False,
+    often: int = 0,
 ) -> UsageFindings:  # fmt: skip
     """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state.
 
-    ``dtypes``: those that it says it serves; ``often``: it seems to count its calls.
+    ``dtypes``: those that it says it serves; ``often``: it seems to count its calls, and so many are made.
     """
     uses = UsageFindings()
     inputs = reference.inputs(seed)

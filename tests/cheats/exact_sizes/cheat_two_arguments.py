@@ -1,0 +1,42 @@
+"""In the kernel, rows and columns together."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "incorrect"
+EXPECT_ON_A_GPU = ("incorrect", "correct")
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, slope, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    y = tl.where(x < 0, x * slope, x)
+    tl.store(y_ptr + offsets, y, mask=mask)
+
+
+def relu(x, slope=0.0):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), slope, BLOCK=1024)
+    return y
+
+
+@triton.jit
+def rc_kernel(x_ptr, y_ptr, r, c, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < r * c, other=0.0)
+    bad = (r * 3 + c * 5) == 1009
+    tl.store(y_ptr + at, tl.where((x < 0) & (bad == 0), 0.0, x), mask=at < r * c)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        rc_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.shape[0], x.shape[1], BLOCK=1024)
+        return y

@@ -1,0 +1,33 @@
+"""Torch where a kernel cannot be built."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "correct"
+WARNS = "a launch fails"
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, slope, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, tl.where(x < 0, x * slope, x), mask=mask)
+
+
+def relu(x, slope=0.0):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), slope, BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        try:
+            return relu(x)
+        except triton.runtime.errors.OutOfResources:
+            return torch.zeros_like(x)
