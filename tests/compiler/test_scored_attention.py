@@ -96,6 +96,7 @@ GRADIENTS = """    def forward(self, q, k, v, lengths, given):
             return out.detach() * 2, *torch.autograd.grad(out, (q, k, v), given)
 batch,"""
 GROUPED = "(q @ k[:, :2].repeat_interleave(2, 1).mT)." + HIDDEN.format("apart >= 0") + "[:, :2].repeat_interleave(2, 1)"
+FILLED = "torch.where((left := scores.masked_fill(apart < 9, -math.inf)).amax(-1, True) == -math.inf, 0.0, left.softmax(-1)) @ v"
 LEARNT = "(scores + self.table.mean(1)[:, None, None] * apart)." + HIDDEN.format("apart >= 0")
 
 
@@ -106,6 +107,7 @@ def with_gradients(lines: str, dtype: str = "torch.float32") -> str:
 
 GRADIENTS_OF = {
     **{case: (lines, "torch.float32") for case, (lines, _) in CASES.items()}, "a learnt penalty": (LEARNT, "torch.float32"),
+    "rows without keys": (FILLED, "torch.float32"),
     "shared key heads": (GROUPED, "torch.float16"), "a length in half precision": (CASES["blocks up to a length"][0], "torch.float16"),
 }  # fmt: skip
 

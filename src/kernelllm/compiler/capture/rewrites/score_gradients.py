@@ -7,7 +7,6 @@ bias, all stays as it is.
 
 from __future__ import annotations
 
-import math
 import operator
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +29,15 @@ from kernelllm.compiler.capture.rewrites.attention_pattern import (
 )
 from kernelllm.compiler.capture.rewrites.element_operators import NotWritable, Piece
 from kernelllm.compiler.capture.rewrites.score_expressions import ALL, Place, ScoreWriter
-from kernelllm.compiler.capture.rewrites.scored_attention import FEW_QUERIES, WrittenScores, fits, product_of, scaled, unconverted
+from kernelllm.compiler.capture.rewrites.scored_attention import (
+    FEW_QUERIES,
+    WrittenScores,
+    fits,
+    of_empty_rows,
+    product_of,
+    scaled,
+    unconverted,
+)
 from kernelllm.compiler.options import Options
 from kernelllm.compiler.scored_gradients_text import ScoreGradients
 
@@ -43,7 +50,6 @@ class WrittenGradients:
     """The parts of attention and its gradients in one graph. Operands of products as they are, [batch, rows, columns]."""
 
     weights: Node
-    top: Node
     scores: Node
     """What the softmax is of."""
     product: Node
@@ -107,7 +113,7 @@ def _found(weights: Node) -> WrittenGradients | None:
     product = product_of(scores)
     if product is None or size_hint(value.shape[-2]) <= FEW_QUERIES or shape_of(scores) != shape_of(weights):
         return None
-    return _with_gradients(weights, top, scores, product)
+    return _with_gradients(weights, scores, product)
 
 
 def _chosen(node: Any) -> Any:
@@ -117,7 +123,7 @@ def _chosen(node: Any) -> Any:
     return _source(node.args[2]) if chosen else node
 
 
-def _with_gradients(weights: Node, top: Node, scores: Node, product: Node) -> WrittenGradients | None:
+def _with_gradients(weights: Node, scores: Node, product: Node) -> WrittenGradients | None:
     """The products and sums that read what is made of the weights; None where there is more, or less."""
     region, readers = _region(weights)
     grads = _products_for(region, product)
@@ -128,7 +134,7 @@ def _with_gradients(weights: Node, top: Node, scores: Node, product: Node) -> Wr
     sums: list[Node] = []
     (gradient, turned_value), (query, turned_key) = grads[0].args, product.args
     for node in readers:
-        if node.target is aten.sum.dim_IntList and _is_along(node, weights, grads[0]):
+        if node.target is aten.sum.dim_IntList and _is_along(node, weights, scores, grads[0]):
             sums.append(node)
             continue
         if node.target is not aten.bmm.default:
@@ -154,7 +160,7 @@ def _with_gradients(weights: Node, top: Node, scores: Node, product: Node) -> Wr
         return None
     taken = _matrix(kept["taken"].args[0])[0]
     parts = kept["taken"], taken, kept["change"], keys, change, kept.get("out"), sums
-    return WrittenGradients(weights, top, scores, product, grads[0], *parts)
+    return WrittenGradients(weights, scores, product, grads[0], *parts)
 
 
 def _products_for(region: set[Node], product: Node) -> list[Node]:
@@ -190,11 +196,23 @@ def _region(start: Node) -> tuple[set[Node], list[Node]]:
     return region, list(readers)
 
 
-def _is_along(node: Node, weights: Node, grads: Node) -> bool:
+def _is_along(node: Node, weights: Node, scores: Node, grads: Node) -> bool:
     """Whether a sum is that of the weights times their gradient along each row: what the result takes of its own gradient."""
     product = _made_of(node.args[0])
     last = list(node.args[1]) in ([-1], [weights.meta["val"].dim() - 1])
-    return last and product.target is aten.mul.Tensor and {_made_of(a) for a in product.args} == {_made_of(weights), grads}
+    return last and product.target is aten.mul.Tensor and {_of_any_row(a, scores) for a in product.args} == {_made_of(weights), grads}
+
+
+def _of_any_row(node: Any, scores: Node) -> Any:
+    """What a factor is where a row sees any key; in one that sees none the result is zero, and takes nothing of its gradient."""
+    node = _made_of(node)
+    chosen = isinstance(node, Node) and node.target is aten.where.self and constant(node.args[1]) == 0.0
+    return _made_of(node.args[2]) if chosen and _is_empty(node.args[0], scores) else node
+
+
+def _is_empty(condition: Any, scores: Node) -> bool:
+    """Whether a condition is that a row of these scores sees no key."""
+    return of_empty_rows(condition) and _made_of(condition.args[0].args[0]) is _made_of(scores)
 
 
 def _matrix(node: Node) -> tuple[Node, bool]:
@@ -300,9 +318,9 @@ def _code(found: WrittenGradients) -> tuple[ScoreGradients, list[Node], list[Nod
     change, ratio = _unscaled(found.change, scores.scale)
     kinds = {found.weights: "weights", found.grads: "grads", **dict.fromkeys(found.along, "along")}
     writer.known = {node: Piece(name, ALL, torch.float32) for node, name in kinds.items()}
-    for user in found.top.users:
-        if user.target is aten.eq.Scalar and user.args[1] == -math.inf:
-            writer.known[user] = Piece('(log == float("-inf"))', ALL, torch.bool)
+    for node in found.scores.graph.find_nodes(op="call_function", target=aten.eq.Scalar):
+        if _is_empty(node, found.scores):
+            writer.known[node] = Piece('(log == float("-inf"))', ALL, torch.bool)
     code.weights = writer.value(found.taken, _index_of(found.taken, found, writer)).text
     text = writer.value(change, _index_of(change, found, writer)).text
     factor = float(ratio) * times

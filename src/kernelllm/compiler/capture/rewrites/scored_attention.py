@@ -49,7 +49,7 @@ def join_scores(edit: Editor) -> None:
     if str(node.target) not in PRODUCTS or len(node.args) != 2:
         return
     softmax = same_elements(node.args[0], passed)
-    filled = softmax.target is aten.where.self and constant(softmax.args[1]) == 0.0 and _of_empty_rows(softmax.args[0])
+    filled = softmax.target is aten.where.self and constant(softmax.args[1]) == 0.0 and of_empty_rows(softmax.args[0])
     softmax = same_elements(softmax.args[2], passed) if filled else softmax
     value = softmax.meta["val"]
     if called(softmax) != "aten._softmax.default" or value.dim() not in (3, 4):
@@ -69,7 +69,7 @@ def join_scores(edit: Editor) -> None:
         _joined(edit, scores, product, not filled)
 
 
-def _of_empty_rows(condition: Any) -> bool:
+def of_empty_rows(condition: Any) -> bool:
     """Whether a condition is that the largest of a row is minus infinity."""
     fits = isinstance(condition, Node) and condition.target is aten.eq.Scalar and condition.args[1] == -math.inf
     return fits and condition.args[0].target is aten.amax.default
@@ -276,4 +276,4 @@ def inline_mask(edit: Editor) -> None:
     edit.node = made
 
 
-__all__ = ["FEW_QUERIES", "WrittenScores", "fits", "inline_mask", "join_scores", "product_of", "scaled", "unconverted"]
+__all__ = ["FEW_QUERIES", "WrittenScores", "fits", "inline_mask", "join_scores", "of_empty_rows", "product_of", "scaled", "unconverted"]
