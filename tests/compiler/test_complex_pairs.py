@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from compiled import problem
+from compiled import captured, problem
 
-from kernelllm.compiler.capture.decompositions import composite_functions
+from kernelllm.compiler.capture.decompositions import composite_functions, linear_algebra
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
@@ -198,3 +198,25 @@ def test_distances_of_equal_points_have_the_gradients_of_torch(p: float) -> None
     both = composite_functions.cdist(None, left, right, p), torch.cdist(left, right, p)
     for mine, theirs in zip(*(torch.autograd.grad(distances.sum(), (left, right)) for distances in both), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+SOLVED = """
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.linalg.solve(a, b), (torch.linalg.solve(a.cfloat(), a.cfloat()) + 1).real, a.inverse(), torch.linalg.cholesky(a)
+def get_inputs(): return [torch.randn(2, 3, 3), torch.randn(2, 3)]
+"""
+
+
+def test_on_the_path_for_known_sizes_nobody_waits_to_learn_that_a_matrix_was_singular() -> None:
+    """Its results are NaN there; torch.compile's are what the solver left."""
+    graph = captured(SOLVED, Options(extern="allow", symbolic=False)).graph.graph
+    assert sum("linalg" in str(node.target) for node in graph.nodes) == 4
+    assert not any(node.kwargs.get("check_errors") for node in graph.nodes)
+    a = torch.eye(3).repeat(2, 1, 1)
+    a[1, 2, 2] = 0.0
+    solve = torch.linalg.solve
+    for solver, *right in ((solve, torch.ones(2, 3)), (solve, torch.ones(3, 2)), (torch.inverse,), (torch.linalg.cholesky,)):
+        out = linear_algebra.checked(solver, (a, *right), {}, raises=False)
+        assert out[0].isfinite().all()
+        assert out[1].isnan().all()

@@ -17,6 +17,7 @@ BF16 = torch.bfloat16
     ("left", "right", "dtype", "products", "sums"),
     [
         ((2048, 96), (96, 1), torch.float32, 0, 1),  # one column
+        ((1, 2048, 96), (1, 96, 1), torch.float32, 0, 1),
         ((64, 96), (96, 1), torch.float32, 1, 0),
         ((33, 1), (1, 40), BF16, 0, 1),  # one term
         ((33, 4), (4, 40), torch.float32, 0, 1),

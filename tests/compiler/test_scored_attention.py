@@ -87,3 +87,46 @@ def test_half_precision_reads_key_heads_once():
     node = next(n for n in captured(grouped).graph.graph.nodes if "scored" in str(n.target))
     assert [n.meta["val"].shape[1] for n in node.args[:3]] == [4, 2, 2]
     assert node.args[0].meta["val"].dtype == torch.float16
+
+
+GRADIENTS = """    def forward(self, q, k, v, lengths, given):
+        with torch.enable_grad():
+            q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+            out = self.attend(q, k, v, lengths)
+            return out.detach() * 2, *torch.autograd.grad(out, (q, k, v), given)
+batch,"""
+GROUPED = "(q @ k[:, :2].repeat_interleave(2, 1).mT)." + HIDDEN.format("apart >= 0") + "[:, :2].repeat_interleave(2, 1)"
+FILLED = "torch.where((left := scores.masked_fill(apart < 9, -math.inf)).amax(-1, True) == -math.inf, 0.0, left.softmax(-1)) @ v"
+LEARNT = "(scores + self.table.mean(1)[:, None, None] * apart)." + HIDDEN.format("apart >= 0")
+
+
+def with_gradients(lines: str, dtype: str = "torch.float32") -> str:
+    text = BODY.replace("LINES", lines).replace("forward(", "attend(").replace("batch,", GRADIENTS, 1)
+    return text.replace(", (batch,))", ", (batch,)), torch.randn(batch, 4, length, 16)").replace("16)", f"16, dtype={dtype})")
+
+
+GRADIENTS_OF = {
+    **{case: (lines, "torch.float32") for case, (lines, _) in CASES.items()}, "a learnt penalty": (LEARNT, "torch.float32"),
+    "rows without keys": (FILLED, "torch.float32"),
+    "shared key heads": (GROUPED, "torch.float16"), "a length in half precision": (CASES["blocks up to a length"][0], "torch.float16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GRADIENTS_OF)
+def test_one_operator_computes_gradients(case):
+    found = operators(with_gradients(*GRADIENTS_OF[case]))
+    assert sorted(name.rpartition("_")[0] for name in found) == ["kernelllm.scored_attention", "kernelllm.scored_gradients"]
+
+
+@pytest.mark.parametrize("case", GRADIENTS_OF)
+def test_gradients_are_right(quick: Judge, case):
+    of = problem(with_gradients(*GRADIENTS_OF[case]))
+    file = compiled(of, Options(any_dtype=False))
+    assert "scored_gradients_key_kernel" in file
+    verdict = quick.judge(of, Candidate(source=file))
+    assert verdict.correct, verdict.message
+
+
+def test_the_gradient_of_a_learnt_bias_takes_the_weights():
+    learnt = with_gradients(LEARNT).replace("(q, k, v), given)", "(q, k, v, self.table), given)")
+    assert "scored_gradients" not in " ".join(operators(learnt))

@@ -7,38 +7,58 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.scored_gradients_text import ScoreGradients, gradients_text
 from kernelllm.compiler.scored_text import ScoreCode, module_text
 
-PREFIX = "scored_attention_"
-SCHEMA = (
+PREFIX, GRADIENTS = "scored_attention_", "scored_gradients_"
+_SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, Tensor[] tensors, SymInt[] numbers, float? scale=None, bool allow_tf32=False, bool nan_rows=False) "
     "-> Tensor"
 )
+_GRADIENTS_SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor grad, Tensor[] tensors, SymInt[] numbers, float? scale=None, bool allow_tf32=False) "
+    "-> (Tensor, Tensor, Tensor)"
+)
 TEXTS: dict[str, str] = {}
 """The host function and kernels of each operator of this process, by its name."""
+SCHEMAS: dict[str, str] = {}
 
 
 def register(code: ScoreCode) -> Any:
     """The operator of this code."""
-    key = hashlib.sha256(repr(code).encode()).hexdigest()[:8]
-    name = f"{PREFIX}{key}"
+    return _operator(PREFIX, code, module_text, _SCHEMA, template_ops.attended)
+
+
+def register_gradients(code: ScoreGradients) -> Any:
+    """The operator of these gradients."""
+    return _operator(GRADIENTS, code, gradients_text, _GRADIENTS_SCHEMA, _gradients)
+
+
+def _gradients(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
+    return tuple(t.new_empty(t.shape) for t in (q, k, v))
+
+
+def _operator(prefix: str, code: Any, text: Callable[[str, Any], str], schema: str, fake: Callable[..., Any]) -> Any:
+    name = f"{prefix}{hashlib.sha256(repr(code).encode()).hexdigest()[:8]}"
     if name not in TEXTS:
-        TEXTS[name] = module_text(name, code)
-        torch.library.define(f"kernelllm::{name}", SCHEMA, tags=(torch.Tag.flexible_layout,))
-        torch.library.register_fake(f"kernelllm::{name}", template_ops.attended)
+        TEXTS[name], SCHEMAS[name] = text(name, code), schema
+        torch.library.define(f"kernelllm::{name}", schema, tags=(torch.Tag.flexible_layout,))
+        torch.library.register_fake(f"kernelllm::{name}", fake)
     return getattr(torch.ops.kernelllm, name).default
 
 
 def renamed(text: str) -> str:
     """A file's text with plain names in the place of keys."""
-    for at, name in enumerate(dict.fromkeys(re.findall(rf"\b{PREFIX}[0-9a-f]{{8}}", text))):
-        text = text.replace(name, PREFIX.rstrip("_") if at == 0 else f"{PREFIX}{at + 1}")
+    for prefix in (PREFIX, GRADIENTS):
+        for at, name in enumerate(dict.fromkeys(re.findall(rf"\b{prefix}[0-9a-f]{{8}}", text))):
+            text = text.replace(name, prefix.rstrip("_") if at == 0 else f"{prefix}{at + 1}")
     return text
 
 
-__all__ = ["PREFIX", "TEXTS", "register", "renamed"]
+__all__ = ["PREFIX", "SCHEMAS", "TEXTS", "register", "register_gradients", "renamed"]

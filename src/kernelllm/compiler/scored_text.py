@@ -36,7 +36,7 @@ class ScoreCode:
         return sorted(set(re.findall(rf"\b{pattern}\b", self.all())), key=lambda n: [int(d) for d in re.findall(r"\d+", n)])
 
 
-_KEEP = '''
+KEEP = '''
 @triton.jit
 def {name}_keep({given}t, s, T, S, EDGE: tl.constexpr):
     """Which keys each query sees. EDGE: keys beyond the bounds are inside."""
@@ -123,7 +123,7 @@ _WHOLE = """
         acc, top, total = {name}_step(acc, top, total, q, k, v, scale, {passed}t, s, T, S, False, PRECISION)
         k_ptr += BLOCK_S * stride_ks
         v_ptr += BLOCK_S * stride_vs"""
-_SCAN = """
+SCAN = """
     seen_from, seen_to = end, begin  # from the block of the first key that any query here sees to the last one
     for s_start in range(begin, end, 4 * BLOCK_S):
         s = (s_start + tl.arange(0, 4 * BLOCK_S))[None, :]
@@ -133,11 +133,11 @@ _SCAN = """
         seen_to = tl.maximum(seen_to, tl.max(tl.where(seen, s + 1, begin)))
     begin = tl.maximum(begin, seen_from // BLOCK_S * BLOCK_S)
     end = tl.minimum(end, seen_to)"""
-_LOWER = """
+LOWER = """
     lower = tl.minimum(tl.maximum({bound}, 0), S).to(tl.int32)
     begin = tl.maximum(begin, tl.min(tl.where(t < T, lower, S)))
     inner = tl.maximum(inner, tl.max(tl.where(t < T, lower, 0)))"""
-_UPPER = """
+UPPER = """
     upper = tl.minimum(tl.maximum({bound} + 1, 0), S).to(tl.int32)
     behind = tl.minimum(behind, tl.min(tl.where(t < T, upper, S)))
     end = tl.minimum(end, tl.max(tl.where(t < T, upper, 0)))"""
@@ -173,21 +173,22 @@ def module_text(name: str, code: ScoreCode) -> str:
     passed = "".join(f"{a}, " for a in [*arguments, *rows])
     loops = [_EDGE.format(name=name, passed=passed, first="begin", last="inner")] if code.lower else []
     loops += [_WHOLE.format(name=name, passed=passed), _EDGE.format(name=name, passed=passed, first="behind", last="end")]
-    bounds = "".join([*(_LOWER.format(bound=b) for b in code.lower), *(_UPPER.format(bound=b) for b in code.upper)])
+    bounds = "".join([*(LOWER.format(bound=b) for b in code.lower), *(UPPER.format(bound=b) for b in code.upper)])
     parts = {
         "name": name, "given": passed, "passed": passed, "near": " & ".join(["(s < S)", *code.near]), "other": " & ".join(code.other),
-        "keep": _lines(code.keep, 4 if code.other else 8), "scores": _lines(code.scores, 4), "result": code.result,
+        "keep": indented(code.keep, 4 if code.other else 8), "scores": indented(code.scores, 4), "result": code.result,
         "exponent": _exponent(code),
-        "arguments": "".join(f"{a}, " for a in arguments), "bounds": bounds, "rows": _lines(code.rows, 4), "loops": "".join(loops),
-        "scan": _SCAN.format(name=name, passed=passed) if code.other else "", "host": "".join(f"{_given(a)}, " for a in arguments),
+        "arguments": "".join(f"{a}, " for a in arguments), "bounds": bounds, "rows": indented(code.rows, 4), "loops": "".join(loops),
+        "scan": SCAN.format(name=name, passed=passed) if code.other else "", "host": "".join(f"{given(a)}, " for a in arguments),
     }  # fmt: skip
     parts["masked"] = (_SEEN if code.other else _BOUNDED).format(**parts)
-    texts = [*([_KEEP] if code.other else []), _STEP, _KERNEL, _HOST]
+    texts = [*([KEEP] if code.other else []), _STEP, _KERNEL, _HOST]
     text = "\n".join(part.format(**parts) for part in texts)
     return re.sub(r"\n[ \n]*\n(?=    )", "\n", text)
 
 
-def _lines(statements: list[str], indent: int) -> str:
+def indented(statements: list[str], indent: int) -> str:
+    """Statements as lines of a function."""
     return "\n".join(" " * indent + statement for statement in statements)
 
 
@@ -203,7 +204,7 @@ def _numbers(code: ScoreCode) -> list[str]:
     return [f"number_{i}" for i in range(code.numbers)]
 
 
-def _given(argument: str) -> str:
+def given(argument: str) -> str:
     """What the host passes for an argument."""
     kind, at, *rest = argument.split("_")
     if kind == "number":
@@ -213,4 +214,4 @@ def _given(argument: str) -> str:
     return f"tensors[{at}].{'shape' if rest[0] == 'size' else 'stride'}{f'[{rest[1]}]' if rest[0] == 'size' else f'({rest[1]})'}"
 
 
-__all__ = ["module_text"]
+__all__ = ["KEEP", "LOWER", "SCAN", "UPPER", "ScoreCode", "given", "indented", "module_text"]

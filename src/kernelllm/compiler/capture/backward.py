@@ -18,6 +18,7 @@ from kernelllm.compiler.capture.captured import Backward, Captured
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf
 from kernelllm.compiler.capture.finalize import to_captured, variable_names, without_complex
 from kernelllm.compiler.capture.results import RETURNED
+from kernelllm.compiler.capture.rewrites import score_gradients
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 
@@ -79,6 +80,8 @@ def to_pair(
     written = _writes_as_results(joint, returned)
     _without_detours(joint)
     joint = GraphModule(joint, fx_graph_cse(joint.graph))
+    if options.extern != "allow" and not options.short:
+        score_gradients.join_gradients(joint, options)
     _computed_late(joint, returned + len(written))
     kept = [i for i, leaf in enumerate(trace.leaves) if leaf.kind != "size"]  # these live on anyway
     with torch._functorch.config.patch(cse=False):  # it would join what stands apart for the backward

@@ -146,7 +146,7 @@ def _named_arguments(graph: torch.fx.GraphModule, leaves: list[Leaf]) -> dict[to
 
 def without_complex(graph: torch.fx.GraphModule, built: FakeModule, options: Options) -> torch.fx.GraphModule:
     """The graph with pairs in the place of complex numbers."""
-    return complex_pairs.rewritten(graph, built.mode, library=options.library or options.extern == "allow")
+    return complex_pairs.rewritten(graph, built.mode, options)
 
 
 def _with_compared(built: FakeModule, leaves: list[Leaf], roots: dict[str, str], decided: list[Any]) -> dict[str, str]:

@@ -202,7 +202,7 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
         with ExitStack() as stack:
             for context in (
                 torch.set_grad_enabled(options.backward), enable_python_dispatcher(), built.mode,
-                symbols.symbol_aware(built.namespace, building=False), intercept.real_factories(),
+                symbols.symbol_aware(built.namespace, building=False), intercept.real_factories(raises=not options.library),
                 intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)

@@ -269,9 +269,9 @@ class _RealFactories(TorchFunctionMode):
     A loop over the positions that a mask of one dimension holds, as over the experts that any token chose, runs over all positions.
     """
 
-    def __init__(self, building: bool) -> None:
+    def __init__(self, building: bool, raises: bool) -> None:
         super().__init__()
-        self.building = building
+        self.building, self.raises = building, raises
         self.lengths: dict[Any, Any] = {}
         """How long the mask was whose positions a size counts."""
 
@@ -289,9 +289,8 @@ class _RealFactories(TorchFunctionMode):
             return evenly_spaced(func, args, kwargs)
         if func is torch.Tensor.cuda:
             return args[0]
-        if func in _CHECKED and kwargs.get("out") is None:
-            made = _CHECKED[func](*args, **kwargs, check_errors=True)
-            return made[:2] if func is torch.linalg.ldl_factor else made[0]
+        if func in linear_algebra.CHECKED and kwargs.get("out") is None:
+            return linear_algebra.checked(func, args, kwargs, self.raises)
         if func in branches.READS:
             return branches.number(args[0], func)
         if self.building:
@@ -304,13 +303,6 @@ class _RealFactories(TorchFunctionMode):
         if func in (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere) and not kwargs and args[0].dim() == 1:
             self.lengths[result.shape[0].node.expr] = args[0].shape[0]
         return result
-
-
-_CHECKED: dict[Any, Callable[..., Any]] = {
-    **{getattr(torch.linalg, name): getattr(torch.linalg, f"{name}_ex") for name in ("cholesky", "inv", "solve", "ldl_factor")},
-    torch.inverse: torch.linalg.inv_ex, torch.Tensor.inverse: torch.linalg.inv_ex,
-}  # fmt: skip
-"""Functions that look at their result and raise, with the operators that can do so in one call."""
 
 
 def _truth(plain: Callable[..., bool]) -> Callable[[torch.Tensor], bool]:
@@ -365,11 +357,12 @@ def _converted() -> Callable[..., Any]:
 
 
 @contextmanager
-def real_factories(*, building: bool = False) -> Iterator[None]:
+def real_factories(*, building: bool = False, raises: bool = True) -> Iterator[None]:
     """While open, ``torch.linspace`` of plain numbers has known values (networks read drop rates off it), recurrent cells, which inputs
     may be computed with, and products of einsum pin no size, modules of fake tensors may be converted, and functions keep no tensors.
-    ``building``: nor do tensors of sizes pin any, which the constructor makes; the forward has a rule of its own for them."""
-    with _RealFactories(building) as known, no_kept_tensors(), ExitStack() as stack:
+    ``building``: nor do tensors of sizes pin any, which the constructor makes; the forward has a rule of its own for them.
+    ``raises``: torch's solvers look at their results, and raise; else these are NaN."""
+    with _RealFactories(building, raises) as known, no_kept_tensors(), ExitStack() as stack:
         plain: Callable[..., Any] = torch.Tensor.__iter__
         patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
         patch(stack, torch.nn.Module, "_apply", _converted())

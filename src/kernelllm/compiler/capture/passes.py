@@ -31,6 +31,7 @@ from kernelllm.compiler.capture.rewrites import (
     quantized_weights,
     repeated_products,
     scatter_rules,
+    score_gradients,
     short_sorts,
     staged_reductions,
     unstacked_reductions,
@@ -60,6 +61,8 @@ def run(graph: GraphModule, options: Options) -> None:
         repeated_products.merge(graph)
         batched_steps.join(graph, options)
         written_slices.read_through(graph, options)
+        if not options.backward and (options.extern != "allow" or options.mixed):
+            score_gradients.join_gradients(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from kernelllm.compiler import scored_operators
 from kernelllm.compiler.emit import chunks, counters, prepared
 from kernelllm.compiler.emit import forward as fw
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
@@ -239,7 +240,7 @@ def _outputs(call: ast.Call) -> int | None:
     match = re.fullmatch(r"torch\.ops\.kernelllm\.(\w+)(\.default)?", ast.unparse(call.func))
     if not match:
         return None
-    schema = TORCH_SCHEMAS[match[1]][1] if match[1] in TORCH_SCHEMAS else SCHEMAS.get(match[1], "")
+    schema = TORCH_SCHEMAS[match[1]][1] if match[1] in TORCH_SCHEMAS else SCHEMAS.get(match[1], scored_operators.SCHEMAS.get(match[1], ""))
     returns = schema.rpartition("->")[2].strip()
     return returns.count("Tensor") if returns.startswith("(") else 1
 

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelllm.compiler.capture import intercept
 from kernelllm.compiler.capture.decompositions import fourier
+from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
 
@@ -37,14 +38,15 @@ class _Given(ComplexPair):
     whole: torch.Tensor
 
 
-def rewritten(graph: GraphModule, mode: Any, *, library: bool = False) -> GraphModule:
-    """The graph without complex arithmetic; the same graph where it has none. ``library``: Fourier transforms stay with torch."""
+def rewritten(graph: GraphModule, mode: Any, options: Options) -> GraphModule:
+    """The graph without complex arithmetic; the same graph where it has none. Fourier transforms stay with torch where products do."""
     values = [leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val"))]
     if not any(isinstance(v, torch.Tensor) and v.is_complex() for v in values):
         return graph
     given = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     with torch.no_grad(), mode, enable_python_dispatcher(), torch.fx.traceback.preserve_node_meta():
-        made = make_fx(_InPairs(graph, library).run, decomposition_table=intercept.decompositions())(*given)
+        pairs = _InPairs(graph, options.extern == "allow")
+        made = make_fx(pairs.run, decomposition_table=intercept.decompositions(options))(*given)
     made.graph.eliminate_dead_code()  # parts of what goes back to torch as it came
     return made
 

@@ -15,6 +15,26 @@ from kernelllm.compiler import template_ops
 LARGEST = 1024
 """One program takes a whole matrix; beyond this side a library's many programs are far ahead."""
 
+CHECKED: dict[Any, Callable[..., Any]] = {
+    **{getattr(torch.linalg, name): getattr(torch.linalg, f"{name}_ex") for name in ("cholesky", "inv", "solve", "ldl_factor")},
+    torch.inverse: torch.linalg.inv_ex, torch.Tensor.inverse: torch.linalg.inv_ex,
+}  # fmt: skip
+"""Functions that look at their result and raise, with the operators that can do so in one call."""
+
+
+def checked(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], raises: bool) -> Any:
+    """What a function of :data:`CHECKED` gives. To look at its result the host would wait for the GPU: where nothing is to be raised, the
+    GPU puts NaN into the results of matrices that have none."""
+    made = CHECKED[func](*args, **kwargs, check_errors=raises)
+    out = made[0] if raises else _nan_where_failed(made[0], made.info, args[0] if args else kwargs["A"])
+    return (out, made[1]) if func is torch.linalg.ldl_factor else out
+
+
+def _nan_where_failed(out: Any, info: Any, a: Any) -> Any:
+    vectors = out.dim() < a.dim()
+    failed = info.reshape(*info.shape, *[1] * (1 if vectors else 2)) != 0
+    return torch.where(failed, float("nan"), out)
+
 
 def _lu(a: Any, pivot: bool = True) -> tuple[Any, Any]:
     lu, pivots = template_ops.register().lu_factor(a, pivot)

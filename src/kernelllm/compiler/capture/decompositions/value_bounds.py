@@ -56,9 +56,8 @@ def range_of(node: Any) -> tuple[Any, Any] | None:
         return (value, value) if isinstance(value, int | torch.SymInt) else None
     if (chosen := _chosen(node)) is not None:
         return chosen
-    given = node.args[1:] if packet is aten.where else node.args
-    parts = [range_of(argument) if argument is not None else None for argument in given] if packet in _RANGES and not node.kwargs else []
-    known = parts and all(part is not None or argument is None for part, argument in zip(parts, given, strict=True))
+    parts = [range_of(argument) if argument is not None else None for argument in node.args] if packet in _RANGES and not node.kwargs else []
+    known = parts and all(part is not None or argument is None for part, argument in zip(parts, node.args, strict=True))
     return (_RANGES[packet](*parts) if known else None) or _computed(whole)
 
 
@@ -153,11 +152,11 @@ _CHOOSE = {
 _RANGES: dict[Any, Callable[..., tuple[Any, Any] | None]] = {
     aten.add: lambda a, b: (a[0] + b[0], a[1] + b[1]), aten.sub: lambda a, b: (a[0] - b[1], a[1] - b[0]),
     aten.rsub: lambda a, b: (b[0] - a[1], b[1] - a[0]), aten.neg: lambda a: (-a[1], -a[0]), aten.mul: _scaled,
-    aten.where: lambda a, b: (torch.sym_min(a[0], b[0]), torch.sym_max(a[1], b[1])),
     aten.remainder: lambda _, by: (0, by[1] - 1) if by[0] is by[1] and (not isinstance(by[1], int) or by[1] > 0) else None,
     aten.clamp: _clamped, aten.clamp_min: lambda a, b: _clamped(a, b), aten.clamp_max: lambda a, b: _clamped(a, None, b),
 }  # fmt: skip
-"""What operators make of the bounds of their arguments."""
+"""What operators make of the bounds of their arguments: bounds that are met. Those of ``where`` may not be, since a condition that is about
+the positions leaves out those beyond the table."""
 
 
 def _known(root: Any, name: str) -> tuple[int, int] | None:

@@ -130,6 +130,8 @@ def _of_floats(target: Any, given: list[Any], pieces: list[Piece], of: frozenset
         return Piece(_UNARY[target].format(pieces[0].text), of, kind)
     if target is aten.mul.Tensor and len(pieces) == 2:
         return Piece(f"({pieces[0].text} * {pieces[1].text})", of, kind)
+    if str(target) == "prims.fma.default" and len(pieces) == 3:  # which Inductor defines
+        return Piece(f"({pieces[0].text} * {pieces[1].text} + {pieces[2].text})", of, kind)
     if target is aten.div.Tensor and len(pieces) == 2:
         number = _constant(pieces[1])
         if number and abs(1 / number) > 1e-30:

@@ -38,7 +38,7 @@ def by_shape(w: Editor, *args: Node) -> Node | None:
         return None
     *batch, m, k, n = sizes
     vectors = bool(batch) and 1 in (m, n) and (m * n <= _SMALL or (k <= _TERMS and _computed(b if m == 1 else a) and not _scores(w.node)))
-    column = not batch and n == 1 and m >= _LONG and a.meta["val"].stride(1) == 1
+    column = math.prod(batch) == 1 and n == 1 and m >= _LONG and a.meta["val"].stride(-1) == 1  # einsum makes batches of one
     if of_few_terms(w, a) or vectors or column:
         return as_sum(w, a, b, *bias)
     return _aligned(w, a, b, *bias)

@@ -60,6 +60,8 @@ class ScoreWriter:
         self.product, self.scaled = product, scaled
         self.index: Place = tuple(() if str(n) == "1" else (position(p, n),) for p, n in zip(POSITIONS, sizes, strict=True))
         self.scores = "scores"
+        self.known: dict[Node, Piece] = {}
+        """What the kernel has of other tensors of scores, and of their rows."""
         self.tensors: list[Node] = []
         self.numbers: list[Node] = []
         self.loads: list[frozenset[str]] = []
@@ -87,6 +89,11 @@ class ScoreWriter:
             return self._number(node)
         if node.meta["val"].dim() != len(index):
             raise NotWritable("rank")
+        if node in self.known:
+            at, own = ([f.piece for one in places for f in one] for places in (index, self.index))
+            if at not in (own, own[:-1]):
+                raise NotWritable("the weights at other positions")
+            return self.known[node]
         key = node, index
         for lines in (self.rows, self.lines):
             if key in lines.named:
@@ -120,7 +127,7 @@ class ScoreWriter:
         seen, todo = {node}, [node]
         while todo:
             one = todo.pop()
-            if one is self.product:
+            if one is self.product or one in self.known:
                 return True
             new = [n for n in one.all_input_nodes if n not in seen]
             seen.update(new)
@@ -279,8 +286,10 @@ class ScoreWriter:
 
 
 def broadcast(node: Node, index: Place) -> Place:
-    """The index in a tensor that is broadcast to what ``index`` is of."""
+    """The index in a tensor that is broadcast to what ``index`` is of. Raises NotWritable for one of more dimensions, which is reduced."""
     shape = node.meta["val"].shape
+    if len(shape) > len(index):
+        raise NotWritable("rank")
     found = []
     for size, one in zip(shape, index[len(index) - len(shape) :], strict=True):
         single = (Factor(one[0].piece, expression(size)),) if len(one) == 1 else one

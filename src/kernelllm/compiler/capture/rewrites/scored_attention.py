@@ -35,7 +35,7 @@ from kernelllm.compiler.capture.rewrites.score_expressions import Place, ScoreWr
 from kernelllm.compiler.scored_text import ScoreCode
 
 aten = torch.ops.aten
-_FEW_QUERIES = 16
+FEW_QUERIES = 16
 """Queries up to which scores are few, and cutting the keys into spans pays more than one pass over them."""
 _WIDEST = 128
 _MOST = 80
@@ -49,7 +49,7 @@ def join_scores(edit: Editor) -> None:
     if str(node.target) not in PRODUCTS or len(node.args) != 2:
         return
     softmax = same_elements(node.args[0], passed)
-    filled = softmax.target is aten.where.self and constant(softmax.args[1]) == 0.0 and _of_empty_rows(softmax.args[0])
+    filled = softmax.target is aten.where.self and constant(softmax.args[1]) == 0.0 and of_empty_rows(softmax.args[0])
     softmax = same_elements(softmax.args[2], passed) if filled else softmax
     value = softmax.meta["val"]
     if called(softmax) != "aten._softmax.default" or value.dim() not in (3, 4):
@@ -59,8 +59,8 @@ def join_scores(edit: Editor) -> None:
     if len(tops) != 1 or len(outside) != 1 or list(tops[0].args[1]) not in ([-1], [value.dim() - 1]):
         return
     scores = outside.pop()
-    product = _product_of(scores)
-    if product is None or size_hint(value.shape[-2]) <= _FEW_QUERIES or shape_of(scores) != shape_of(softmax):
+    product = product_of(scores)
+    if product is None or size_hint(value.shape[-2]) <= FEW_QUERIES or shape_of(scores) != shape_of(softmax):
         return
     inside = between(node, product)
     if not all(u in inside for n in inside - {node} for u in n.users):
@@ -69,13 +69,13 @@ def join_scores(edit: Editor) -> None:
         _joined(edit, scores, product, not filled)
 
 
-def _of_empty_rows(condition: Any) -> bool:
+def of_empty_rows(condition: Any) -> bool:
     """Whether a condition is that the largest of a row is minus infinity."""
     fits = isinstance(condition, Node) and condition.target is aten.eq.Scalar and condition.args[1] == -math.inf
     return fits and condition.args[0].target is aten.amax.default
 
 
-def _product_of(scores: Node) -> Node | None:
+def product_of(scores: Node) -> Node | None:
     """The only batched product of as many elements from which scores are made."""
     found, seen, todo = [], {scores}, [scores]
     count = scores.meta["val"].numel()
@@ -92,7 +92,7 @@ def _product_of(scores: Node) -> Node | None:
 
 def _joined(edit: Editor, scores: Node, product: Node, nan_rows: bool) -> None:
     found = AttentionScores(product)
-    start = _scaled(product, found)
+    start = scaled(product, found)
     operands = _operands(edit, found, scores)
     if operands is None:
         return
@@ -102,7 +102,7 @@ def _joined(edit: Editor, scores: Node, product: Node, nan_rows: bool) -> None:
     if not found.scale.is_number and (times := times_usual(found.scale, operands[0].meta["val"])) != 1.0:
         writer.scores = f"(scores * {times!r})"
     index = writer.index if scores.meta["val"].dim() == 4 else (writer.index[0], *writer.index[2:])
-    made = _Scores(writer)
+    made = WrittenScores(writer)
     try:
         made.take(scores, index)
         code = made.finished()
@@ -118,7 +118,7 @@ def _joined(edit: Editor, scores: Node, product: Node, nan_rows: bool) -> None:
         place_heads(edit, out)
 
 
-def _scaled(product: Node, found: AttentionScores) -> Node:
+def scaled(product: Node, found: AttentionScores) -> Node:
     """The product times numbers, as far as nothing else reads it; they become the scale."""
     node = last = product
     while len(node.users) == 1:
@@ -138,13 +138,13 @@ def _operands(edit: Editor, found: AttentionScores, weights: Node) -> list[Node]
     """Query, key and value [B, H, rows, columns] of one type that the kernel takes."""
     query, key = (unscaled(with_heads(edit, n, weights), found) for n in found.product.args)
     key = unscaled(transposed(edit, key), found)
-    operands = [_unconverted(n) for n in (query, key, with_heads(edit, edit.node.args[1], weights))]
+    operands = [unconverted(n) for n in (query, key, with_heads(edit, edit.node.args[1], weights))]
     values = [n.meta["val"] for n in operands]
     known = found.scale.is_number or times_usual(found.scale, values[0]) is not None
-    return operands if known and _fits(values) else None
+    return operands if known and fits(values) else None
 
 
-def _fits(values: list[torch.Tensor]) -> bool:
+def fits(values: list[torch.Tensor]) -> bool:
     """Whether query, key and value have one type and a width that the kernel takes."""
     dtype = values[0].dtype
     widest = _WIDEST if dtype == torch.float32 else 2 * _WIDEST
@@ -152,14 +152,14 @@ def _fits(values: list[torch.Tensor]) -> bool:
     return known and all(v.dim() == 4 and size_hint(v.shape[-1]) <= widest for v in values)
 
 
-def _unconverted(node: Node) -> Node:
+def unconverted(node: Node) -> Node:
     """Halves in the place of what they were converted to."""
     while node.target is CONVERT and node.args[0].meta["val"].dtype in HALF and node.meta["val"].dtype == torch.float32:
         node = node.args[0]
     return node
 
 
-class _Scores:
+class WrittenScores:
     """Scores on their way to code: conditions that hide some stand apart from what is done to them."""
 
     def __init__(self, writer: ScoreWriter) -> None:
@@ -254,10 +254,10 @@ def inline_mask(edit: Editor) -> None:
     if not isinstance(mask, Node) or query.meta["val"].dim() != 4:
         return
     values, factor = [n.meta["val"] for n in (query, key, value)], scale if scale is None else sympy.sympify(scale)
-    if size_hint(values[0].shape[2]) <= _FEW_QUERIES or not _fits(values) or (factor is not None and not factor.is_number):
+    if size_hint(values[0].shape[2]) <= FEW_QUERIES or not fits(values) or (factor is not None and not factor.is_number):
         return
     writer = ScoreWriter([*values[0].shape[:3], values[1].shape[2]], None, set())
-    scores = _Scores(writer)
+    scores = WrittenScores(writer)
     if causal:
         scores.code.near.append("(s <= t)")
         scores.code.upper.append("t")
@@ -276,4 +276,4 @@ def inline_mask(edit: Editor) -> None:
     edit.node = made
 
 
-__all__ = ["inline_mask", "join_scores"]
+__all__ = ["FEW_QUERIES", "WrittenScores", "fits", "inline_mask", "join_scores", "of_empty_rows", "product_of", "scaled", "unconverted"]
