@@ -83,28 +83,32 @@ def stored_at_once(body: list[ast.stmt], stored: dict[str, str]) -> tuple[list[a
                 statement.body, statement.orelse = sweep(statement.body), sweep(statement.orelse)
             done.append(statement)
             name = (*assigned(statement), "")[0]
-            at = _store_that_may_move(block, name, stored[name]) if name in stored and isinstance(statement, ast.Assign) else None
-            if at is not None and isinstance(statement, ast.Assign):
+            if name not in stored or not isinstance(statement, ast.Assign):
+                continue
+            stores = list[ast.stmt]()
+            while (at := _store_that_may_move(block, name)) is not None:
+                stores.append(block.pop(at))
+            if stores:
                 moved.add(name)
                 rounded = integers.to_ast(f"(_).to({stored[name]}.dtype.element_ty)")
                 statement.value = Replace({"_": statement.value}).visit(rounded)
-                widened = ast.Assign([ast.Name(name, ast.Store())], integers.to_ast(f"{name}.to(tl.float32)"))
-                done += [block.pop(at), widened]
+                done += [*stores, ast.Assign([ast.Name(name, ast.Store())], integers.to_ast(f"{name}.to(tl.float32)"))]
         return done
 
     return sweep(body), moved
 
 
-def _store_that_may_move(block: list[ast.stmt], value: str, pointer: str) -> int | None:
-    """Where in a block the value is stored, if nothing before that reads memory or makes what the store reads."""
-    made: set[str] = set()
+def _store_that_may_move(block: list[ast.stmt], value: str) -> int | None:
+    """Where in a block the value is stored next, if nothing before that reads memory, writes there or makes what the store reads."""
+    made, written = set[str](), set[str]()
     for at, statement in enumerate(block):
         match statement:
-            case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=name), *_])) if name_of(func) == "tl.store":
-                if name == value and pointer in reads(target):
-                    return None if made & set(reads(statement)) else at
-                if pointer in reads(target):
+            case ast.Expr(value=ast.Call(func=func, args=[target, stored, *_])) if name_of(func) == "tl.store":
+                if isinstance(stored, ast.Name) and stored.id == value:
+                    return None if (made | written) & set(reads(statement)) else at
+                if _touches_memory(stored):
                     return None
+                written.update(n for n in reads(target) if "ptr" in n)
             case ast.Assign() | ast.AugAssign() if not _touches_memory(statement):
                 made.update(assigned(statement))
             case _:
@@ -112,6 +116,6 @@ def _store_that_may_move(block: list[ast.stmt], value: str, pointer: str) -> int
     return None
 
 
-def _touches_memory(statement: ast.stmt) -> bool:
-    calls = (name_of(n.func) for n in ast.walk(statement) if isinstance(n, ast.Call))
+def _touches_memory(node: ast.AST) -> bool:
+    calls = (name_of(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
     return any(name.startswith(("tl.load", "tl.store", "tl.atomic")) or "barrier" in name for name in calls)
