@@ -178,6 +178,10 @@ CAPTURE = (
     *_each("compiler/capture/least_sizes.py", "what a module decides by sizes of 1 is checked", "torch", "SymBool.__bool__"),
     *_each("compiler/capture/least_sizes.py", "where it does so is told", "torch.fx.experimental.symbolic_shapes", "uninteresting_files()"),
     *_each(
+        "compiler/capture/divisible_sizes.py", "facts about sizes are looked through again only for what a divisible size changes",
+        "torch.fx.experimental.symbolic_shapes", "ShapeEnv._maybe_evaluate_static",
+    ),
+    *_each(
         "compiler/capture/derived_sizes.py", "output sizes of convolutions and pools get symbols of their own", "torch._meta_registrations",
         "calc_conv_nd_return_shape(input_tensor, weight, stride, padding, dilation, is_transposed, groups, output_padding);"
         "pooling_output_shape(inputSize, kernelSize, pad, stride, dilation, ceil_mode)",

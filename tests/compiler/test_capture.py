@@ -285,6 +285,22 @@ def test_export_is_a_second_way():
     assert sum(s.mutated for s in result.graph_inputs) == 3
 
 
+def test_an_export_holds_the_tensors_that_a_part_makes_of_numbers():
+    body = """
+class Part(nn.Module):
+    def forward(self, x): return x.view(-1, 4) * torch.tensor([1.0, 2.0, 3.0, 4.0], device="cpu").to(x.device)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+    def forward(self, x): return self.part(x)
+def get_inputs(): return [torch.rand(3, 8)]
+def get_init_inputs(): return []
+"""
+    held = exported(problem(body), Options()).graph.graph.find_nodes(op="get_attr")
+    assert [n.meta["val"].shape for n in held] == [(4,)]
+
+
 STRICT_CONFIGURATION = """
 class Unfit(Exception): pass
 class Configuration:

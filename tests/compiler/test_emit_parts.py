@@ -153,6 +153,7 @@ def test_kernels_are_called_after_what_they_compute() -> None:
     assert operator_words(["aten.amax", "aten.sub", "aten.exp", "aten.sum", "aten.div"]) == ["softmax"]
     taken = {"gelu_kernel"}
     assert fresh_name("gelu_kernel", taken) == "gelu_2_kernel"
+    assert fresh_name("warmup", taken) == "warmup_"  # a launch has a keyword of this name
 
 
 def test_folding_moves_nothing_across_a_store_or_out_of_a_loop() -> None:

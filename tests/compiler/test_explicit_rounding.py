@@ -34,3 +34,26 @@ def test_a_model_in_half_precision_computes_in_float32_as_before() -> None:
     half = ROUNDED.replace("columns), ", "columns).half(), ", 1).replace("x.half(), ", "x * 2, ")
     assert "bitcast" not in compiled(problem(half), Options())
     assert "bitcast" in compiled(problem(ROUNDED), Options())
+
+
+STORED = """
+class Model(nn.Module):
+    def forward(self, gate, up):
+        u = F.relu(gate)
+        s = u.square()
+        return u, s, s.float() * up
+rows, columns = 12, 281
+def get_inputs(): return [torch.randn(rows, columns).bfloat16(), torch.randn(rows, columns)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_rounded_value_is_stored_before_it_is_widened() -> None:
+    """Rounded, widened and rounded once more, it breaks a pass of Triton 3.6 where rows begin anywhere."""
+    lines = compiled(problem(STORED), Options()).splitlines()
+    at = [i for i, line in enumerate(lines) if ".dtype.element_ty)" in line]
+    assert len(at) == 2
+    for i in at:
+        name = lines[i].split()[0]
+        assert f", {name}" in lines[i + 1]
+        assert lines[i + 2].strip() == f"{name} = {name}.to(tl.float32)"

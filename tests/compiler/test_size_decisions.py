@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import interpreted
 import pytest
+from compiled import problem
 from size_decisions import GRADIENTS, OTHERS, TELLING, source
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from kernelllm.compiler.capture.capture import capture
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
@@ -18,6 +22,7 @@ FIXED = Options(fixed=True, mixed=True)
 RUN = """
 import json, sys, torch, warnings
 from pathlib import Path
+from typing import Any
 from torch.utils import _pytree as pytree
 from kernelllm.backends.base import Mode, open_backend
 from kernelllm.core.types import DEFAULT_BACKEND
@@ -99,3 +104,32 @@ def test_gradients_are_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [Options(), FIXED], ids=["general", "known"])
 def test_many_more_are_right_or_refused(tmp_path: Path, options: Options) -> None:
     assert wrong(tmp_path, OTHERS, options) == []
+
+
+HALVES = """
+class Model(nn.Module):
+    def forward(self, x):
+        n, h = x.shape[-1], 1
+        while h < n:
+            x = x.view(-1, n // (2 * h), 2, h)
+            x = torch.stack([x[:, :, 0] + x[:, :, 1], x[:, :, 0] - x[:, :, 1]], 2).view(-1, n)
+            h *= 2
+        return x
+rows, width = 12, 8
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_size_found_divisible_is_looked_up_only_where_its_quotient_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, calls = ShapeEnv.simplify, 0
+
+    def counted(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return plain(self, *args, **kwargs)
+
+    vars(counted).update(vars(plain))
+    monkeypatch.setattr(ShapeEnv, "simplify", counted)
+    capture(problem(HALVES), Options())
+    assert calls < 1000

@@ -20,7 +20,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from kernelllm.compiler.capture import derived_sizes, intercept, modes, symbols
+from kernelllm.compiler.capture import derived_sizes, divisible_sizes, intercept, modes, symbols
 from kernelllm.compiler.capture.backward import GradientTrace, to_pair
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.data_dependent import branches, membership_tests
@@ -203,7 +203,8 @@ def trace(built: FakeModule, options: Options, way: Literal["make_fx", "static"]
             for context in (
                 torch.set_grad_enabled(options.backward), enable_python_dispatcher(), built.mode,
                 symbols.symbol_aware(built.namespace, building=False), intercept.real_factories(raises=not options.library),
-                intercept.whole_layers(options), derived_sizes.naming(), torch.fx.traceback.preserve_node_meta(),
+                intercept.whole_layers(options), derived_sizes.naming(), divisible_sizes.looked_up(),
+                torch.fx.traceback.preserve_node_meta(),
             ):  # fmt: skip
                 stack.enter_context(context)
             stack.enter_context(modes.noted(built.model, built.modes))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
 
 from kernelllm.compiler.capture import intercept, least_sizes, modes
 from kernelllm.compiler.capture.captured import Captured
@@ -38,6 +39,7 @@ def exported(problem: Problem, options: Options) -> Captured:
     except Exception as error:  # code of others, and torch's compiler
         raise Untraceable(describe(error, problem), way="torch.export") from error
     graph = program.graph_module
+    _held_constants(graph, program, built)
     leaves = _leaves(program, built, names)
     _writes_in_place(graph, program)
     placeholders = graph.graph.find_nodes(op="placeholder")
@@ -94,6 +96,28 @@ def _leaves(program: torch.export.ExportedProgram, built: FakeModule, names: lis
         else:
             raise Untraceable(f"torch.export: the graph needs the constant {spec.target}, which is no attribute of the module")
     return leaves
+
+
+def _held_constants(graph: torch.fx.GraphModule, program: torch.export.ExportedProgram, built: FakeModule) -> None:
+    """Tensors that the forward makes of numbers are arguments of an exported graph; here the graph holds them, as one of make_fx does."""
+    specs = program.graph_signature.input_specs
+    for spec, node in zip(list(specs), graph.graph.find_nodes(op="placeholder"), strict=True):
+        value = program.constants.get(str(spec.target))
+        fake = isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor)
+        if spec.kind is not torch.export.graph_signature.InputKind.CONSTANT_TENSOR or spec.target in built.attributes or fake:
+            continue
+        name = "_held_" + str(spec.target).replace(".", "_")
+        graph.register_buffer(name, value)
+        with graph.graph.inserting_before(node):
+            held = graph.graph.get_attr(name)
+        held.meta.update(node.meta)
+        node.replace_all_uses_with(held)
+        graph.graph.erase_node(node)
+        specs.remove(spec)
+    first = next((n for n in graph.graph.nodes if n.op not in ("placeholder", "get_attr")), None)
+    for node in graph.graph.find_nodes(op="get_attr"):  # behind the arguments
+        if first is not None:
+            first.prepend(node)
 
 
 def _writes_in_place(graph: torch.fx.GraphModule, program: torch.export.ExportedProgram) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +12,14 @@ from typing import Any
 import sympy
 
 from kernelllm.compiler.emit import formatting
-from kernelllm.compiler.emit.ast_tools import Rename, Replace, all_reads, bindings, every, fresh, name_of
+from kernelllm.compiler.emit.ast_tools import Rename, all_reads, every, fresh, name_of
 from kernelllm.compiler.emit.helpers import HELPERS, RENAMED, plain_name
 from kernelllm.compiler.emit.kernels import indices, integer_text, integers
 from kernelllm.compiler.emit.kernels.block_sizes import LaunchConfig
 from kernelllm.compiler.emit.kernels.clean import Cleaned
 from kernelllm.compiler.emit.kernels.composed_sizes import compose_sizes
 from kernelllm.compiler.emit.kernels.readable_names import block_names, fresh_name, operator_words, suggested_name, value_names
+from kernelllm.compiler.emit.kernels.rounded_values import InFloat32, stored_at_once, stored_too
 from kernelllm.core.text import syntax_tree
 
 _ROLES = {"xnumel": "n_rows", "ynumel": "n_groups", "znumel": "n_planes", "r0_numel": "n_cols", "r1_numel": "n_inner"}
@@ -115,9 +115,10 @@ def to_text(
     combines = _combines(cleaned, name, taken)
     names.update({c.inductor_name: c.name for c in combines})
     half = {p for call in calls for p in call.half}
-    stored = _stored_too(cleaned, half | {p for p in cleaned.pointers if cleaned.kernel.signature.get(p) in ("*fp16", "*bf16")})
-    converted = _InFloat32(half, stored)
-    body = [Rename(names).visit(converted.visit(s)) for s in fresh(cleaned.body)]
+    stored = stored_too(cleaned, half | {p for p in cleaned.pointers if cleaned.kernel.signature.get(p) in ("*fp16", "*bf16")})
+    body, moved = stored_at_once(fresh(cleaned.body), stored)
+    converted = InFloat32(half, {value: pointer for value, pointer in stored.items() if value not in moved})
+    body = [Rename(names).visit(converted.visit(s)) for s in body]
     known = set(sizes.values())
     body = indices.without_idle_remainders(indices.regrouped(body, known))
     body = indices.named(
@@ -166,63 +167,6 @@ def _jit(cleaned: Cleaned, calls: list[LaunchValues], varying: list[str], names:
 
 def _is_multiple(value: Any, of: Any) -> bool:
     return bool(sympy.denom(sympy.cancel(value / of)) == 1)
-
-
-def _stored_too(cleaned: Cleaned, half: set[str]) -> dict[str, str]:
-    """Values that a kernel stores in half precision and computes with besides, each with its pointer.
-
-    Whoever reads them back must see the numbers that the rest was computed of, as the second pass of a normalisation and eager do.
-    """
-    found: dict[str, str] = {}
-    used, bound, only_stored = all_reads(cleaned.body), bindings(cleaned.body), Counter[str]()
-    apart = _converted_copies(cleaned.kernel.function.body)
-    for statement in every(cleaned.body):
-        match statement:
-            case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=value), *_])) if name_of(func) == "tl.store":
-                only_stored[value] += 1
-                pointer = next(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
-                if pointer in half and cleaned.facts.types.get(value) == "fp32" and pointer not in apart:
-                    found[value] = pointer
-    return {value: pointer for value, pointer in found.items() if used[value] > only_stored[value] and bound[value] == 1}
-
-
-def _converted_copies(body: list[ast.stmt]) -> set[str]:
-    """Pointers to which a kernel of Inductor's stores what the module itself converts (``y.half()``), of values that it reads besides.
-
-    In the kernel the copy is ``tmp2 = tmp1.to(tl.float32)``. ``tmp1`` keeps its precision.
-    """
-    used, copies, found = all_reads(body), dict[str, str](), set[str]()
-    for statement in every(body):
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=copy)], value=ast.Call(func=ast.Attribute(ast.Name(id=value), "to"))):
-                copies[copy] = value
-            case ast.Expr(value=ast.Call(func=func, args=[target, ast.Name(id=stored), *_])) if name_of(func) == "tl.store":
-                if stored in copies and used[copies[stored]] > 1:
-                    found.add(next(n.id for n in ast.walk(target) if isinstance(n, ast.Name)))
-    return found
-
-
-class _InFloat32(ast.NodeTransformer):
-    """Loads through some pointers as float32, but where the value is only stored again; values in ``stored`` are rounded as they are
-    in memory."""
-
-    def __init__(self, pointers: set[str], stored: dict[str, str]) -> None:
-        self.pointers, self.stored = pointers, stored
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        self.generic_visit(node)
-        target = node.targets[0]
-        if isinstance(target, ast.Name) and target.id in self.stored:
-            rounded = integers.to_ast(f"(_).to({self.stored[target.id]}.dtype.element_ty).to(tl.float32)")
-            node.value = Replace({"_": node.value}).visit(rounded)
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if name_of(node.func) == "tl.store" and isinstance(node.args[1], ast.Call) and name_of(node.args[1].func) == "tl.load":
-            return node
-        self.generic_visit(node)
-        read = {n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)} if name_of(node.func) == "tl.load" else set()
-        return ast.Call(ast.Attribute(node, "to", ast.Load()), [integers.to_ast("tl.float32")], []) if read & self.pointers else node
 
 
 @dataclass

@@ -35,6 +35,7 @@ _RESERVED = set(keyword.kwlist) | {
     "torch", "nn", "triton", "tl", "libdevice", "math", "self", "range", "max", "min", "sum", "len", "print", "abs", "int", "float",
     "mask", "cols",
     "rows", "row", "offsets", "start", "input",
+    "grid", "warmup", "num_warps", "num_stages", "num_ctas", "maxnreg", "debug",  # a launch has keywords of these names
 }  # fmt: skip
 
 
