@@ -277,6 +277,8 @@ def test_traces_modes_and_types_that_kernels_do_not_see() -> None:
     with pytest.raises(RuntimeError, match="dtype"):
         made(x)
     net.float()
+    net[1].bias.data = torch.ones(1).expand(4)
+    torch.testing.assert_close(made(x), net(x))
     net[1].weight = nn.Parameter(torch.zeros(4))  # two parameters now
     torch.testing.assert_close(made(x), net(x))
     assert "parameters or buffers of several types" in made.kernelllm.original_calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -38,6 +39,7 @@ class StateTypes:
                 self._places[0].append(owner)
                 self._places[1].append(name)
         tensors = self._now()
+        self._vectors = [t.dim() == 1 for t in tensors]
         self._kinds = {torch.Tensor, torch.nn.Parameter, *map(type, tensors)}
         self._dtypes = list(map(_type, tensors))
         self._uniform: dict[torch.dtype, list[torch.dtype]] = {}
@@ -60,4 +62,6 @@ class StateTypes:
             return "a parameter or buffer is missing"
         if dtypes != self._dtypes and dtypes not in self._uniform.values():
             return "parameters or buffers of several types"
+        if not all(map(torch.Tensor.is_contiguous, itertools.compress(tensors, self._vectors))):
+            return "a vector among the parameters whose elements do not lie side by side"
         return ""
