@@ -96,3 +96,23 @@ def test_what_torch_takes_for_granted_of_sizes_that_vary_is_checked() -> None:
         ("repeated", 1, ">=", "1"), ("repeated", 2, ">=", "1"), ("chosen", 0, ">=", "2"), ("chosen", 1, ">=", "4"), ("first", 0, ">=", "1"),
         ("normed", 0, ">=", "1"), ("normed", 2, ">=", "1"),
     }  # fmt: skip
+
+
+LOOKED_UP = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.register_buffer("chosen", torch.tensor([1, 5, 3]))
+    def forward(self, tokens, positions):
+        return self.table(tokens) + self.table.weight[positions] + self.table.weight[self.chosen].sum()
+def get_inputs():
+    return [torch.randint(0, 20, (11, 13)), torch.randint(0, 20, (13,))]
+"""
+
+
+def test_positions_in_tensors_are_asserted_by_the_kernels() -> None:
+    text = compiled(problem(LOOKED_UP), Options())
+    assert text.count("tl.device_assert(") == 3
+    assert "debug=True" in text  # of which Triton hangs assertions
+    assert "tl.device_assert(" not in compiled(problem(LOOKED_UP), Options(short=True))
