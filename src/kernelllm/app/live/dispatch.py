@@ -329,6 +329,12 @@ class KernelModule(torch.nn.Module):
     def __getitem__(self, place: Any) -> Any:
         return self.kernelllm.original[place]  # type: ignore[index]
 
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.kernelllm.original[place] = value  # type: ignore[index]
+
+    def __delitem__(self, place: Any) -> None:
+        del self.kernelllm.original[place]  # type: ignore[index]
+
     def __len__(self) -> int:
         return len(self.kernelllm.original)  # type: ignore[arg-type]
 

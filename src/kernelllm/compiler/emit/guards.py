@@ -93,7 +93,7 @@ class Guards:
         if self.silent or not self.captured.autocasts:
             return []
         text = "The kernels do not follow torch.autocast"
-        return ['if torch.is_autocast_enabled("cuda"):', f'    raise NotImplementedError("{text}")']
+        return [f"if torch.is_autocast_enabled({self.host.device}.type):", f'    raise NotImplementedError("{text}")']
 
     def _mode(self) -> list[str]:
         modes = self.captured.modes
