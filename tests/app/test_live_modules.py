@@ -419,6 +419,10 @@ def test_dataclasses_and_nested_arguments_work() -> None:
     made = with_kernels(lazy, (x,))
     torch.testing.assert_close(made(x), lazy(x))
     assert (made[1], len(made), made.kernelllm.kernel_calls) == (lazy[1], 3, 1)
+    made[2] = nn.Tanh()
+    del made[0]
+    torch.testing.assert_close(made(x), lazy(x))
+    assert (type(lazy[1]), len(lazy), made.kernelllm.kernel_calls) == (nn.Tanh, 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -330,10 +330,12 @@ class KernelModule(torch.nn.Module):
         return self.kernelllm.original[place]  # type: ignore[index]
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        self.kernelllm.original[place] = value  # type: ignore[index]
+        owner: Any = self.kernelllm.original
+        owner[place] = value
 
     def __delitem__(self, place: Any) -> None:
-        del self.kernelllm.original[place]  # type: ignore[index]
+        owner: Any = self.kernelllm.original
+        del owner[place]
 
     def __len__(self) -> int:
         return len(self.kernelllm.original)  # type: ignore[arg-type]
