@@ -270,6 +270,9 @@ def test_traces_modes_and_types_that_kernels_do_not_see() -> None:
     with FlopCounterMode(display=False) as counted, PlusOne():
         torch.testing.assert_close(made(x), net(x))
     assert counted.get_total_flops() > 0
+    negative = torch._neg_view(x)
+    assert negative.is_contiguous()
+    torch.testing.assert_close(made(negative), net(negative))
     with torch.device("cpu"):
         made(x)
     assert made.kernelllm.kernel_calls == 1

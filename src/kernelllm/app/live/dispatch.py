@@ -75,7 +75,7 @@ class Dispatch:
         tensors: list[torch.Tensor] = []
         why = self._never()
         form = None if why else _form(named, tensors)
-        if form is None:
+        if form is None or any(map(torch.Tensor.is_neg, tensors)):  # a view such as z.conj().imag, whose memory holds other signs
             return self._by_original(why or "an argument that is neither a plain tensor nor a plain value", args, kwargs)
         sample = self._sample()
         kinds = tuple([(t.shape, t.dtype, t.device, t.is_contiguous()) for t in tensors])
