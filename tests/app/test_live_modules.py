@@ -291,6 +291,23 @@ def test_traces_modes_and_types_that_kernels_do_not_see() -> None:
         made(x)
 
 
+@torch.no_grad()
+def test_another_default_dtype_is_what_new_tensors_have() -> None:
+    class Ramp(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.arange(x.shape[-1]) * 0.5
+
+    x = torch.randn(3, 4)
+    made = with_kernels(Ramp(), (x,))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert made(x).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert made(x).dtype is torch.float32
+    assert made.kernelllm.kernel_calls == 1
+
+
 class PlusOne(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

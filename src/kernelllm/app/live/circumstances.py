@@ -38,6 +38,7 @@ class StateTypes:
             if owner[name] is not None:
                 self._places[0].append(owner)
                 self._places[1].append(name)
+        self._default = torch.get_default_dtype()  # of what a forward makes itself
         tensors = self._now()
         self._vectors = [t.dim() == 1 for t in tensors]
         self._kinds = {torch.Tensor, torch.nn.Parameter, *map(type, tensors)}
@@ -53,6 +54,8 @@ class StateTypes:
 
     def other(self) -> str:
         """Why the kernels do not fit them now; empty where they may."""
+        if torch.get_default_dtype() is not self._default:
+            return "another default dtype of torch"
         try:
             tensors = self._now()
             if not self._kinds.issuperset(map(type, tensors)):
