@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import io
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import kernelllm
 import kernelllm.app.in_process
@@ -100,6 +104,7 @@ def test_both_are_one_module_in_every_way_that_weights_are_handled(net: Net) -> 
     assert [id(p) for p in made.parameters()] == [id(p) for p in net.parameters()]
     other = Net()
     made.load_state_dict(other.state_dict(), assign=True)
+    net.second.weight = net.first.weight  # which assigning takes apart
     net.shift.mul_(2)
     net.norm.running_mean.add_(1)
     same(made(x), net(x))
@@ -185,18 +190,49 @@ class Config:
     nested: dict[str, list[float]] = dataclasses.field(default_factory=lambda: {"more": [3.0]})
 
 
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+SHIFT = 1.0
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return x + SHIFT
+
+
 class Configured(nn.Module):
-    """What it computes hangs on values and tensors that attributes of attributes hold."""
+    """What it computes hangs on values and tensors that attributes of attributes hold, its class, and globals."""
+
+    power = 2.0
 
     def __init__(self) -> None:
         super().__init__()
         self.config, self.factors, self.tensors, self.act = Config(), {"last": 0.5}, [torch.randn(4)], torch.relu
+        self.slotted, self.array, self.number, self.more = Slotted(2.0), np.ones(2), np.float32(2), []
+        self.leaky, self.hidden = functools.partial(nn.functional.leaky_relu, negative_slope=0.5), [nn.Linear(4, 4, bias=False)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.act(x * self.config.scale * self.config.nested["more"][0] * self.factors["last"]) + self.tensors[0]
+        x = self.leaky(shifted(self.hidden[0](x)) * self.slotted.value * float(self.array[0]) * float(self.number)) * self.power
+        x = self.act(x * self.config.scale * self.config.nested["more"][0] * self.factors["last"]) + self.tensors[0]
+        return sum(self.more, x)
 
 
 CHANGES: dict[str, Callable[[Configured], None]] = {
+    "a class's attribute": lambda net: setattr(type(net), "power", 3.0),
+    "an attribute in the class's place": lambda net: setattr(net, "power", 4.0),
+    "a global": lambda net: globals().update(SHIFT=2.0),
+    "a global function": lambda net: globals().update(shifted=lambda x: x),
+    "a slot": lambda net: setattr(net.slotted, "value", 3.0),
+    "an array": lambda net: net.array.__setitem__(0, 3.0),
+    "a number of NumPy": lambda net: setattr(net, "number", np.float32(3)),
+    "an empty list": lambda net: net.more.append(1.0),
+    "a function's argument": lambda net: net.leaky.keywords.update(negative_slope=0.1),
+    "a module in a list": lambda net: setattr(net.hidden[0], "weight", nn.Parameter(torch.ones(4, 4))),
+    "a bias that was None": lambda net: setattr(net.hidden[0], "bias", nn.Parameter(torch.ones(4))),
     "a field": lambda net: setattr(net.config, "scale", 5.0),
     "an object": lambda net: setattr(net, "config", Config(7.0)),
     "a member of a list": lambda net: net.config.nested["more"].__setitem__(0, 4.0),
@@ -207,7 +243,7 @@ CHANGES: dict[str, Callable[[Configured], None]] = {
 
 
 @torch.no_grad()
-def test_what_attributes_hold_is_looked_at() -> None:
+def test_what_attributes_hold_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     original, x = Configured(), torch.randn(5, 4)
     first = with_kernels(original, (torch.randn(6, 4),))
     first.kernelllm.original.tensors[0].add_(1)
@@ -215,9 +251,67 @@ def test_what_attributes_hold_is_looked_at() -> None:
     assert first.kernelllm.kernel_calls == 1
     for what, change in CHANGES.items():
         made = copy.deepcopy(first)
-        change(made.kernelllm.original)
-        torch.testing.assert_close(made(x), made.kernelllm.original(x), msg=what)
+        with monkeypatch.context() as patched:
+            patched.setattr(Configured, "power", 2.0)
+            for name in ("SHIFT", "shifted"):
+                patched.setitem(globals(), name, globals()[name])
+            change(made.kernelllm.original)
+            torch.testing.assert_close(made(x), made.kernelllm.original(x), msg=what)
         assert made.kernelllm.kernel_calls == 1, what
+
+
+@torch.no_grad()
+def test_traces_modes_and_types_that_kernels_do_not_see() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)).eval(), torch.randn(3, 4)
+    net[1].weight = net[0].bias
+    made = with_kernels(net, (x,))
+    traced = torch.jit.trace(made, x, check_trace=False)
+    torch.testing.assert_close(traced(x + 1), net(x + 1))
+    with FlopCounterMode(display=False) as counted, PlusOne():
+        torch.testing.assert_close(made(x), net(x))
+    assert counted.get_total_flops() > 0
+    negative = torch._neg_view(x)
+    assert negative.is_contiguous()
+    torch.testing.assert_close(made(negative), net(negative))
+    with torch.device("cpu"):
+        made(x)
+    assert made.kernelllm.kernel_calls == 1
+    net[0].weight.data = net[0].weight.data.double()
+    with pytest.raises(RuntimeError, match="dtype"):
+        made(x)
+    net.float()
+    net[1].bias.data = torch.ones(1).expand(4)
+    torch.testing.assert_close(made(x), net(x))
+    net[1].weight = nn.Parameter(torch.zeros(4))  # two parameters now
+    torch.testing.assert_close(made(x), net(x))
+    assert "parameters or buffers of several types" in made.kernelllm.original_calls
+    assert made.kernelllm.kernel_calls == 1
+    del made[0].bias
+    with pytest.raises(AttributeError, match="bias"):
+        made(x)
+
+
+@torch.no_grad()
+def test_another_default_dtype_is_what_new_tensors_have() -> None:
+    class Ramp(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.arange(x.shape[-1]) * 0.5
+
+    x = torch.randn(3, 4)
+    made = with_kernels(Ramp(), (x,))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert made(x).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert made(x).dtype is torch.float32
+    assert made.kernelllm.kernel_calls == 1
+
+
+class PlusOne(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result + 1 if func is nn.functional.linear else result
 
 
 def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> None:
@@ -345,6 +439,10 @@ def test_dataclasses_and_nested_arguments_work() -> None:
     made = with_kernels(lazy, (x,))
     torch.testing.assert_close(made(x), lazy(x))
     assert (made[1], len(made), made.kernelllm.kernel_calls) == (lazy[1], 3, 1)
+    made[2] = nn.Tanh()
+    del made[0]
+    torch.testing.assert_close(made(x), lazy(x))
+    assert (type(lazy[1]), len(lazy), made.kernelllm.kernel_calls) == (nn.Tanh, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -451,6 +549,7 @@ class Memory(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind, self.linear, self.many, self.one = kind, nn.Linear(4, 4), [torch.zeros(4)], torch.zeros(4)
+        self.calls = 0
         self.register_buffer("buffer", torch.zeros(4))
         self.last: torch.Tensor | None = None
 
@@ -468,11 +567,14 @@ class Memory(nn.Module):
             self.last = torch.ones(4)
         elif self.kind == "told":
             self.told = y.mean(0)
+        elif self.kind in ("calls", "counter"):
+            self.calls += 1
+            y = y * self.calls if self.kind == "calls" else y
         return y
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["last", "one", "many", "buffer"])
+@pytest.mark.parametrize("kind", ["last", "one", "many", "buffer", "calls"])
 def test_what_a_call_keeps_for_the_next_is_refused_and_put_back(kind: str) -> None:
     module, x = Memory(kind), torch.randn(3, 4)
     untouched, before = copy.deepcopy(module), {n: v.clone() for n, v in module.state_dict().items()}

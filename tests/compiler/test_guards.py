@@ -185,11 +185,19 @@ def test_containers_and_values(file: Path) -> None:
 
 
 @written(PRODUCT)
-def test_autocast_is_refused_where_it_would_change_types(file: Path) -> None:
-    on = 'torch.set_autocast_enabled("cuda", True); '
-    plain, below = outcomes(file, "ModelNew(16)(torch.randn(5, 16))", on + "ModelNew(16)(torch.randn(5, 16))")
-    assert plain == ""
+def test_autocast_and_hooks_on_layers_inside_are_refused(file: Path) -> None:
+    on = 'torch.set_autocast_enabled("cpu", True); '
+    start = "m = ModelNew(16); "
+    plain, hook, layer, copied, alike, below = outcomes(
+        file, "ModelNew(16)(torch.randn(5, 16))",
+        start + "m.project.register_forward_hook(print)", start + "m.project = torch.nn.Sequential(m.project)",
+        "import copy; m = copy.deepcopy(ModelNew(16)); m.project.register_forward_pre_hook(print)",
+        start + "m.register_forward_hook(lambda *_: None); m.project = torch.nn.Linear(16, 8); m(torch.randn(5, 16))",
+        on + "ModelNew(16)(torch.randn(5, 16))",
+    )  # fmt: skip
+    assert [plain, alike] == ["", ""]
     assert below.startswith("NotImplementedError: The kernels do not follow torch.autocast")
+    assert all(e.startswith("NotImplementedError: The kernels call no layer inside") for e in (hook, layer, copied))
 
 
 @written(LAYER)

@@ -73,15 +73,16 @@ def test_sizes_that_eager_refuses_are_refused(models: list[Any], case: str) -> N
 
 ONES = """
 class Model(nn.Module):
-    def forward(self, many, squeezed, upper, hot, largest, repeated, chosen, first):
+    def forward(self, many, squeezed, upper, hot, largest, repeated, chosen, first, normed):
         return (
             many * 2 if len(many) > 1 else many, squeezed.squeeze(0) * 2, upper[torch.triu_indices(4, 4)[0]],
             F.one_hot(torch.arange(hot.shape[0]), 9), largest.amax(0), F.pad(repeated, (2, 2), mode="replicate"),
             chosen.gather(1, torch.tensor([[0, 3], [2, 1]])), first[0] * 2, torch.softmax(first, 1),
             first[torch.where(torch.arange(40) < first.shape[0], torch.arange(40), 0)] + 1,
+            F.batch_norm(normed, None, None, training=True),
         )
 def get_inputs():
-    sizes = (3, 8), (4, 8), (8, 8), (5, 8), (6, 8), (7, 8, 8), (9, 8), (10, 8)
+    sizes = (3, 8), (4, 8), (8, 8), (5, 8), (6, 8), (7, 8, 8), (9, 8), (10, 8), (11, 4, 12)
     return [torch.randn(size) for size in sizes]
 """
 
@@ -94,4 +95,25 @@ def test_what_torch_takes_for_granted_of_sizes_that_vary_is_checked() -> None:
     assert checked == {
         ("many", 0, ">=", "2"), ("squeezed", 0, "!=", "1"), ("upper", 0, ">=", "4"), ("hot", 0, "<=", "9"), ("largest", 0, ">=", "1"),
         ("repeated", 1, ">=", "1"), ("repeated", 2, ">=", "1"), ("chosen", 0, ">=", "2"), ("chosen", 1, ">=", "4"), ("first", 0, ">=", "1"),
+        ("normed", 0, ">=", "1"), ("normed", 2, ">=", "1"),
     }  # fmt: skip
+
+
+LOOKED_UP = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.register_buffer("chosen", torch.tensor([1, 5, 3]))
+    def forward(self, tokens, positions):
+        return self.table(tokens) + self.table.weight[positions] + self.table.weight[self.chosen].sum()
+def get_inputs():
+    return [torch.randint(0, 20, (11, 13)), torch.randint(0, 20, (13,))]
+"""
+
+
+def test_positions_in_tensors_are_asserted_by_the_kernels() -> None:
+    text = compiled(problem(LOOKED_UP), Options())
+    assert text.count("tl.device_assert(") == 3
+    assert "debug=True" in text  # of which Triton hangs assertions
+    assert "tl.device_assert(" not in compiled(problem(LOOKED_UP), Options(short=True))

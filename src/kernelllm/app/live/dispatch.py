@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch.autograd import forward_ad
 
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
+from kernelllm.app.live.circumstances import StateTypes, watcher
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.app.live.watched import Watched
@@ -53,10 +53,13 @@ class Dispatch:
         modules = list(self.original.named_modules())
         state = ((vars(m)[kind], name) for kind in ("_parameters", "_buffers") for _, m in modules for name in vars(m)[kind])
         self._state: tuple[Any, str] = next(((o, n) for o, n in state if o[n] is not None and o[n].is_floating_point()), (None, ""))
-        self._hooks = [*_EVERYWHERE, *(vars(m)[kind] for path, m in modules if path for kind in HOOKS)]
-        self._modules, self._attributes = [m for _, m in modules], [vars(m) for _, m in modules]
+        self._types = StateTypes(m for _, m in modules)
+        held = [t for program in self.programs for t in program.constants.values()]
+        self._watched = Watched([m for _, m in modules], held)
+        self._modules = self._watched.modules
+        self._attributes = list(map(vars, self._modules))
+        self._hooks = [*_EVERYWHERE, *(vars(m)[kind] for m in self._modules if m is not self.original for kind in HOOKS)]
         self._code = self._code_now()
-        self._watched = Watched(self._modules, [t for program in self.programs for t in program.constants.values()])
         self._modes = {p: [(self.original.get_submodule(path), mode) for path, mode in p.signature.modes] for p in self.programs}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,7 +75,7 @@ class Dispatch:
         tensors: list[torch.Tensor] = []
         why = self._never()
         form = None if why else _form(named, tensors)
-        if form is None:
+        if form is None or any(map(torch.Tensor.is_neg, tensors)):  # a view such as z.conj().imag, whose memory holds other signs
             return self._by_original(why or "an argument that is neither a plain tensor nor a plain value", args, kwargs)
         sample = self._sample()
         kinds = tuple([(t.shape, t.dtype, t.device, t.is_contiguous()) for t in tensors])
@@ -127,13 +130,9 @@ class Dispatch:
         """Why no program may run now, whatever the arguments; empty where one may."""
         if any(self._hooks):
             return "hooks on a submodule, or on all modules"
-        if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-            return "a transformation of torch.func, or forward-mode gradients"
         if self._changed():
             return "a submodule or a plain attribute was changed"
-        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
-            return "autocast"
-        return ""
+        return watcher() or self._types.other()
 
     def _changed(self) -> bool:
         """Whether the original has other submodules or attributes than when its kernels were written."""
@@ -311,10 +310,13 @@ class KernelModule(torch.nn.Module):
         return f"{type(dispatch.original).__name__} by kernels in {dispatch.kernel_calls} calls, by torch in {by_torch}"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "kernelllm" in vars(self):
+        if "kernelllm" in vars(self) and name != "__class__":  # which wrappers make one of their own
             setattr(self.kernelllm.original, name, value)
         else:
             super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.kernelllm.original, name)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -326,6 +328,14 @@ class KernelModule(torch.nn.Module):
 
     def __getitem__(self, place: Any) -> Any:
         return self.kernelllm.original[place]  # type: ignore[index]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        owner: Any = self.kernelllm.original
+        owner[place] = value
+
+    def __delitem__(self, place: Any) -> None:
+        owner: Any = self.kernelllm.original
+        del owner[place]
 
     def __len__(self) -> int:
         return len(self.kernelllm.original)  # type: ignore[arg-type]

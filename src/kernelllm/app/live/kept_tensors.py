@@ -1,10 +1,12 @@
-"""Tensors that a forward keeps in its module for the next call: attributes, lists and dictionaries, or reassigned buffers.
+"""What a forward keeps in its module for the next call: tensors in attributes, lists and dictionaries, reassigned buffers, and numbers.
 
 A graph holds the values of one call. A module whose next call reads what this one left is therefore no graph.
 """
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernelllm.app.live.watched import Watched
 from kernelllm.core.errors import CaptureError
 
 _Place = tuple[Any, Any]
@@ -77,11 +80,16 @@ class KeptTensors:
     def __init__(self, module: torch.nn.Module, run: Callable[[], None]) -> None:
         """``run`` calls the module: once more where a call leaves anything, which a cache does once and a memory each time."""
         self._module, self._before = module, _held(module)
+        self._values = Watched(module.modules())
         run()
         again = self._after = _held(module)
-        if any(not held.same(self._before.get(place)) for place, held in again.items()):
+        self._counted: list[str] = []
+        """Plain values that each call changes."""
+        if any(not held.same(self._before.get(place)) for place, held in again.items()) or self._values.changed_names():
+            once = Watched(module.modules())
             run()
             self._after = _held(module)
+            self._counted = once.changed_names()
         tensors = [(place, held) for place, held in self._after.items() if isinstance(held.value, torch.Tensor)]
         self._left = [held for place, held in tensors if not held.same(again.get(place))]
 
@@ -89,13 +97,32 @@ class KeptTensors:
         """Names of what each call leaves for others to read. Raises CaptureError where a graph reads it: these tensors or buffers."""
         objects, named = {id(t) for t in read}, set(buffers)
         carried = [held.name for held in self._left if id(held.value) in objects or held.name in named]
+        told = [name for name in self._counted if self._values.code.only_counted(name)]
+        carried += [name for name in self._counted if name not in told]
         _put_back(self._module, self._before if carried else self._after)  # tracing may have left tensors of its own
+        self._values.put_back(self._values.changed_names() if carried else self._counted)
         if not carried:
-            return tuple(held.name for held in self._left)
+            return (*(held.name for held in self._left), *told)
         raise CaptureError(
             f"The forward of {type(self._module).__name__} keeps {', '.join(carried)} from one call for the next.",
             fix="Hand it in and out as an argument and a result, or write into a buffer: self.register_buffer(...), self.state.copy_(...).",
         )
+
+
+@contextmanager
+def no_other_dice(name: str) -> Iterator[None]:
+    """Raises CaptureError where random numbers of Python or NumPy are drawn: a graph would hold the ones of one call."""
+    before = _dice()
+    yield
+    if _dice() != before:
+        raise CaptureError(
+            f"The forward of {name} draws random numbers by Python's random or by NumPy.", fix="Draw them by torch, or outside of it."
+        )
+
+
+def _dice() -> Any:
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), str(numpy.random.get_state()) if numpy is not None else ""
 
 
 @contextmanager

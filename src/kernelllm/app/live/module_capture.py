@@ -15,7 +15,7 @@ import msgspec
 import torch
 
 from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of
-from kernelllm.app.live.kept_tensors import KeptTensors, kept_state
+from kernelllm.app.live.kept_tensors import KeptTensors, kept_state, no_other_dice
 from kernelllm.app.live.program import Signature
 from kernelllm.compiler.capture import modes
 from kernelllm.compiler.capture.decompositions import flex_scores
@@ -143,7 +143,10 @@ def _first_run(module: torch.nn.Module, names: BoundCalls, nest: Flattened, tens
     found: dict[str, bool] = {}
     with TORCH, kept_state(module), _layer_by_layer(), modes.noted(module, found), torch.no_grad():
         try:
-            module.forward(*args, **kwargs)
+            with no_other_dice(type(module).__name__):
+                module.forward(*args, **kwargs)
+        except CaptureError:
+            raise
         except Exception as error:
             text = (str(error).strip().splitlines() or [""])[0][:300]
             what = f"The module fails on the example inputs ({type(error).__name__}: {text})."

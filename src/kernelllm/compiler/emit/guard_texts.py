@@ -28,3 +28,20 @@ def apart(name, written, *others):
     if any([first < spans[0][1] and spans[0][0] < last for first, last in spans[1:]]):
         raise ValueError(f"{name}: the kernels write into it, and another input is in the same memory")
 '''
+LAYERS = '''
+class Kept(dict):
+    """Layers, or hooks, of a layer that the kernels do not call."""
+
+    def __setitem__(self, name, value):
+        if not isinstance(value, torch.nn.Module) or (name in self and str(value) != str(self[name])):
+            raise NotImplementedError("The kernels call no layer inside of ModelNew, nor its hooks: another one would do nothing")
+        super().__setitem__(name, value)
+
+
+def keep_layers(model):
+    """Refuse hooks on layers of the model, and others in their place."""
+    for layer in list(model.modules()):
+        layer._modules = Kept(layer._modules)
+        if layer is not model:
+            layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks = Kept(), Kept(), Kept()
+'''

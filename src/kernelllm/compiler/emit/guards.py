@@ -20,7 +20,7 @@ from kernelllm.compiler.emit.any_dtype import FollowedDtype
 from kernelllm.compiler.emit.constructors import constructor_checks
 from kernelllm.compiler.emit.constructors.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
-from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY
+from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY, LAYERS
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
@@ -42,7 +42,7 @@ class Guards:
         self.captured, self.host, self.arguments, self.taken, self.dtypes = captured, host, arguments, taken, dtypes
         whole = not captured.symbolic  # then each size may have decided something
         self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
-        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly", "apart")}
+        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly", "apart", "Kept", "keep_layers")}
         self._called: set[str] = set()
         readable = (c for c in captured.guards if not constructor_checks.unreadable_sizes(captured, c))
         self.conditions, self.offsets = index_limits.split(readable)
@@ -54,7 +54,13 @@ class Guards:
         """The helpers that the file needs, once all statements are written."""
         wanted = [CHECK if self._limited else re.sub(r".*offsets have 32 bits\n", "", CHECK)] if "check" in self._called else []
         wanted += [text for name, text in (("InferenceOnly", INFERENCE_ONLY), ("apart", APART)) if name in self._called]
-        return [re.sub(r"\b(check|InferenceOnly|apart)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
+        wanted += [LAYERS] if self.layers() else []
+        return [re.sub(r"\b(check|InferenceOnly|apart|Kept|keep_layers)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
+
+    def layers(self) -> list[str]:
+        """Statements for the constructor's end: layers inside, which are not called, stay as they are."""
+        inside = any("." in g.name for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer"))
+        return [f"{self.names['keep_layers']}(self)"] if inside and not self.silent else []
 
     def types(self) -> str:
         """The statement that lists the dtypes that the file serves, where they are several."""
@@ -93,7 +99,7 @@ class Guards:
         if self.silent or not self.captured.autocasts:
             return []
         text = "The kernels do not follow torch.autocast"
-        return ['if torch.is_autocast_enabled("cuda"):', f'    raise NotImplementedError("{text}")']
+        return [f"if torch.is_autocast_enabled({self.host.device}.type):", f'    raise NotImplementedError("{text}")']
 
     def _mode(self) -> list[str]:
         modes = self.captured.modes

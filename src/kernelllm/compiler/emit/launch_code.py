@@ -63,6 +63,7 @@ class LaunchWriter:
             lines.append(f"grid = {grid}")
             grid = "grid"
         warps = "" if chosen.tuned else f", num_warps={chosen.warps}"
+        warps += ", debug=True, sanitize_overflow=False" if "tl.device_assert(" in done.text else ""  # which asserts hang on
         named = "".join(f", {k}={v}" for k, v in blocks)
         lines.append(f"{done.name}[{grid}]({', '.join(passed)}{named}{warps})")
         return lines

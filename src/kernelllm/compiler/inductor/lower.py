@@ -79,8 +79,8 @@ class Lowered:
 _CUDA = torch.device("cuda", 0)
 
 
-def settings(options: Options) -> dict[str, Any]:
-    """Inductor's settings: deterministic text, no caches, no subprocess, no rewriting of layouts."""
+def settings(options: Options, *, bounds: bool = False) -> dict[str, Any]:
+    """Inductor's settings: deterministic text, no caches, no rewriting of layouts. ``bounds``: kernels assert that positions do exist."""
     return {
         "layout_optimization": options.library,
         "comprehensive_padding": options.library,
@@ -108,7 +108,7 @@ def settings(options: Options) -> dict[str, Any]:
         "freezing": False,
         "pattern_matcher": True,
         "combo_kernels": False,
-        "assert_indirect_indexing": False,
+        "assert_indirect_indexing": bounds,
         "split_reductions": options.split_reductions,
         "max_fusion_size": 64 if options.fusion else 1,
         "triton.cudagraphs": False,
@@ -249,7 +249,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             replace(stack)
         channels_last.prefer_channels_last(stack, options)
         stack.enter_context(split_reductions.marked(captured.graph.graph, marks=not options.library, whole_rows=options.mixed))
-        stack.enter_context(config.patch(settings(options)))
+        stack.enter_context(config.patch(settings(options, bounds=not options.short)))
         if options.mixed and depthwise.of_few_channels(captured.graph):
             stack.enter_context(config.patch(layout_optimization=False))
         patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))

@@ -87,8 +87,8 @@ def install() -> None:
     _remember_types()
     for module in (tl, tl.standard):
         module.sort = _sort
-    # without debug its assertions are not even made, but everything would be computed twice for them
-    ti.interpreter_builder.options = dataclasses.replace(ti.interpreter_builder.options, sanitize_overflow=False)
+    # a kernel's own assertions hold; those on overflow would compute everything twice
+    ti.interpreter_builder.options = dataclasses.replace(ti.interpreter_builder.options, debug=True, sanitize_overflow=False)
     lockstep.install()
     emulated_launches.install()
     for name in _USUAL:  # in the forkserver, once for all workers

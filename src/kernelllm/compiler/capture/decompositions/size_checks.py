@@ -200,6 +200,15 @@ def inside(index: Any, size: Any, *, from_the_end: bool = True) -> Iterable[Any]
             yield at_least(size, -bounds[0]) if from_the_end else False
 
 
+def _normalized(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any) -> Iterable[Any]:
+    """Over nothing torch leaves running statistics as they are."""
+    return _without_statistics(x, weight, bias, training)
+
+
+def _without_statistics(x: Any, weight: Any, bias: Any, training: bool, *_: Any) -> Iterable[Any]:
+    return (at_least(size, 1) for size in (x.shape[0], *x.shape[2:])) if training else ()
+
+
 _SIZED = ("upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", *(
     f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)))  # fmt: skip
 
@@ -219,7 +228,10 @@ _CHECKS: dict[Any, Callable[..., Iterable[Any]]] = {
     aten._fft_r2c.default: _spectrum, aten._fft_c2c.default: _spectrum,
     **dict.fromkeys((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _without_ones),
     aten.nll_loss_forward.default: _negative_likelihood, aten.nll_loss2d_forward.default: _negative_likelihood,
-    aten.glu.default: _halves,
+    **dict.fromkeys((
+        aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit_functional.default),
+        _normalized),
+    aten._native_batch_norm_legit.no_stats: _without_statistics, aten.glu.default: _halves,
     **{operator.default: _square for operator in (
         aten._linalg_det, aten._linalg_slogdet, aten.linalg_inv_ex, aten.linalg_cholesky_ex, aten._linalg_solve_ex)},
     aten.embedding.default: _taken, aten.index_select.default: _selected, aten.index.Tensor: _indexed,

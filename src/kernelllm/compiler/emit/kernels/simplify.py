@@ -54,9 +54,12 @@ class Simplifier(ast.NodeTransformer):
             statement.body = self._block(statement.body)
             return statement
         if isinstance(statement, ast.Expr):
-            if isinstance(statement.value, ast.Call) and name_of(statement.value.func) in ("tl.device_assert", "tl.assume"):
+            called = name_of(statement.value.func) if isinstance(statement.value, ast.Call) else ""
+            if called == "tl.assume":
                 return None
             statement.value = self.visit(statement.value)
+            if called == "tl.device_assert" and isinstance(statement.value, ast.Call):
+                statement.value.args[1] = ast.Constant(OUT_OF_BOUNDS)
             return statement
         if isinstance(statement, ast.AnnAssign) and statement.value is not None:
             if self.facts.is_size(statement.value):
@@ -350,6 +353,7 @@ _FEWER_ARGUMENTS = {
 """Inductor's helpers whose plain form takes the first arguments alone."""
 
 
+OUT_OF_BOUNDS = "an index is out of bounds"
 _LITERAL_CALLS = {f"float({q}{v}{q})" for q in "'\"" for v in ("inf", "-inf", "nan")}
 
 

@@ -1,0 +1,125 @@
+"""What the code of a forward reads besides its module: attributes of classes, globals of its file, variables of functions around it."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+_MOST = 400
+"""Functions that are looked into."""
+
+
+class AsItems:
+    """The attributes of an object, such as slots or the content of a cell, by ``[name]``."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self._value, name)
+        except (AttributeError, ValueError) as error:
+            raise KeyError(name) from error
+
+
+class ReadNames:
+    """The functions that the forwards of some modules reach, as far as names tell, and the places that they read."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self.functions: list[types.FunctionType] = []
+        self.places: list[tuple[Any, str, Any]] = []
+        """Owner, name and value, of classes, globals and cells."""
+        self.of_class: dict[type, frozenset[str]] = {}
+        """Names that the code may read off a class, which an attribute of the module would hide."""
+        self._seen: set[Any] = set()
+        self._names: dict[str, None] = {}
+        many = list(modules)
+        kinds = list(dict.fromkeys(map(type, many)))
+        self._bases = list(dict.fromkeys(base for kind in kinds for base in kind.__mro__ if not _is_torch(base)))
+        for kind in kinds:
+            owner = next((base for base in kind.__mro__ if "forward" in vars(base)), None)
+            if owner is not None:
+                self._place(vars(owner), "forward", vars(owner)["forward"])
+        for module in many:
+            self._visit(vars(module).get("forward"))
+        for kind in kinds:
+            found = {n for base in kind.__mro__ if base in self._bases for n in self._names if n in vars(base)}
+            self.of_class[kind] = frozenset(found)
+
+    def _place(self, owner: Any, name: str, value: Any) -> None:
+        if (id(owner), name) not in self._seen:
+            self._seen.add((id(owner), name))
+            self.places.append((owner, name, value))
+            self._visit(value)
+
+    def _visit(self, value: Any) -> None:
+        """Look into a function, or what holds one."""
+        if isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, staticmethod | classmethod | types.MethodType | functools.cached_property):
+            value = getattr(value, "__func__", None) or getattr(value, "func", None)
+        if not isinstance(value, types.FunctionType) or _is_torch(value) or len(self.functions) >= _MOST or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        self.functions.append(value)
+        for cell in value.__closure__ or ():
+            holder = AsItems(cell)
+            try:
+                content = holder["cell_contents"]
+            except KeyError:  # not assigned yet
+                continue
+            if _is_kept(content):
+                self.places.append((holder, "cell_contents", content))
+                self._visit(content)
+        for name in _names(value.__code__):
+            if name in value.__globals__ and _is_kept(found := value.__globals__[name]):
+                self._place(value.__globals__, name, found)
+            if name not in self._names:
+                self._names[name] = None
+                for base in self._bases:
+                    if name in vars(base) and _is_kept(vars(base)[name], of_class=True):
+                        self._place(vars(base), name, vars(base)[name])
+
+    def only_counted(self, name: str) -> bool:
+        """Whether the code reads such a name no more often than it writes it: ``self.calls += 1``."""
+        read = written = 0
+        for code in [c for f in self.functions for c in _codes(f.__code__)]:
+            for step in dis.get_instructions(code):
+                if step.argval == name:
+                    read += step.opname.startswith("LOAD_")
+                    written += step.opname.startswith("STORE_")
+        return read <= written
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    for one in _codes(code):
+        yield from one.co_names
+
+
+def _is_torch(value: Any) -> bool:
+    home = getattr(value, "__module__", None) or ""
+    return home in ("builtins", "torch") or home.startswith("torch.")
+
+
+def _is_kept(value: Any, of_class: bool = False) -> bool:
+    """Whether a place with such a value is worth a look: plain values and functions, not modules, classes and loggers."""
+    if isinstance(value, types.FunctionType):
+        return not _is_torch(value)
+    if of_class and isinstance(value, property | staticmethod | classmethod):
+        return True
+    return type(value) in (bool, int, float, complex, str, type(None), tuple, list, dict, set, frozenset, torch.dtype)
+
+
+__all__ = ["AsItems", "ReadNames"]
