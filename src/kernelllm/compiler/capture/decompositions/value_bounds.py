@@ -56,7 +56,8 @@ def range_of(node: Any) -> tuple[Any, Any] | None:
         return (value, value) if isinstance(value, int | torch.SymInt) else None
     if (chosen := _chosen(node)) is not None:
         return chosen
-    parts = [range_of(argument) if argument is not None else None for argument in node.args] if packet in _RANGES and not node.kwargs else []
+    rule = packet in _RANGES and not node.kwargs
+    parts = [range_of(argument) if argument is not None else None for argument in node.args] if rule else []
     known = parts and all(part is not None or argument is None for part, argument in zip(parts, node.args, strict=True))
     return (_RANGES[packet](*parts) if known else None) or _computed(whole)
 
