@@ -334,8 +334,8 @@ def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> N
     made.kernelllm.programs[0].differentiable = True
     with pytest.warns(KernelsNotUsed, match="hooks"):
         made(x)["out"].sum().backward()
-    handles.append(register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__)))
     handles[0].remove()
+    handles.append(register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__)))
     made(x)
     handles[1].remove()
     assert {"backward", "Linear"} <= set(seen)
@@ -347,6 +347,20 @@ def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> N
     net.second.__class__ = nn.Linear
     same(made(x), net(x))
     assert made.kernelllm.kernel_calls == 1
+
+
+def test_hooks_and_replicas_of_the_whole() -> None:
+    grads: list[Any] = []
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(3, 4)
+    made, twin = with_kernels(net, (x,)), copy.deepcopy(net)
+    made.kernelllm.programs[0].differentiable = True
+    for module in (made.eval(), twin):
+        module.register_full_backward_hook(lambda module, given, came: grads.append(given))
+        module(x.clone().requires_grad_()).sum().backward()
+    torch.testing.assert_close(*grads)
+    assert made.kernelllm.kernel_calls == 1
+    replica = made._replicate_for_data_parallel()  # nn.DataParallel takes parameters off it
+    assert (type(replica), len(list(net.parameters()))) == (nn.Sequential, 2)
 
 
 class Counting(nn.Module):
