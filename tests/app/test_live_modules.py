@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import io
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -198,10 +199,19 @@ class Slotted:
 
 
 SHIFT = 1.0
+flags = types.ModuleType("flags")
+flags.LEVEL = 1.0  # type: ignore[attr-defined]
+
+
+class Settings:
+    bend = 0.5
+
+
+NESTED = Config()
 
 
 def shifted(x: torch.Tensor) -> torch.Tensor:
-    return x + SHIFT
+    return (x + SHIFT) * Settings.bend + NESTED.scale + flags.LEVEL
 
 
 class Configured(nn.Module):
@@ -226,6 +236,9 @@ CHANGES: dict[str, Callable[[Configured], None]] = {
     "an attribute in the class's place": lambda net: setattr(net, "power", 4.0),
     "a global": lambda net: globals().update(SHIFT=2.0),
     "a global function": lambda net: globals().update(shifted=lambda x: x),
+    "a global class": lambda net: setattr(Settings, "bend", 0.25),
+    "a global object": lambda net: setattr(NESTED, "scale", 0.25),
+    "an imported module": lambda net: setattr(flags, "LEVEL", 0.25),
     "a slot": lambda net: setattr(net.slotted, "value", 3.0),
     "an array": lambda net: net.array.__setitem__(0, 3.0),
     "a number of NumPy": lambda net: setattr(net, "number", np.float32(3)),
@@ -252,7 +265,8 @@ def test_what_attributes_hold_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     for what, change in CHANGES.items():
         made = copy.deepcopy(first)
         with monkeypatch.context() as patched:
-            patched.setattr(Configured, "power", 2.0)
+            for owner, name, value in ((Configured, "power", 2.0), (Settings, "bend", 0.5), (NESTED, "scale", 2.0), (flags, "LEVEL", 1.0)):
+                patched.setattr(owner, name, value)
             for name in ("SHIFT", "shifted"):
                 patched.setitem(globals(), name, globals()[name])
             change(made.kernelllm.original)
@@ -320,8 +334,8 @@ def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> N
     made.kernelllm.programs[0].differentiable = True
     with pytest.warns(KernelsNotUsed, match="hooks"):
         made(x)["out"].sum().backward()
-    handles.append(register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__)))
     handles[0].remove()
+    handles.append(register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__)))
     made(x)
     handles[1].remove()
     assert {"backward", "Linear"} <= set(seen)
@@ -333,6 +347,20 @@ def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> N
     net.second.__class__ = nn.Linear
     same(made(x), net(x))
     assert made.kernelllm.kernel_calls == 1
+
+
+def test_hooks_and_replicas_of_the_whole() -> None:
+    grads: list[Any] = []
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(3, 4)
+    made, twin = with_kernels(net, (x,)), copy.deepcopy(net)
+    made.kernelllm.programs[0].differentiable = True
+    for module in (made.eval(), twin):
+        module.register_full_backward_hook(lambda module, given, came: grads.append(given))
+        module(x.clone().requires_grad_()).sum().backward()
+    torch.testing.assert_close(*grads)
+    assert made.kernelllm.kernel_calls == 1
+    replica = made._replicate_for_data_parallel()  # nn.DataParallel takes parameters off it
+    assert (type(replica), len(list(net.parameters()))) == (nn.Sequential, 2)
 
 
 class Counting(nn.Module):

@@ -294,6 +294,9 @@ class KernelModule(torch.nn.Module):
         dispatch.moved()
         return self
 
+    def _replicate_for_data_parallel(self) -> Any:
+        return self.kernelllm.original._replicate_for_data_parallel()
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.kernelllm.original.state_dict(*args, **kwargs)
 
@@ -312,6 +315,8 @@ class KernelModule(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if "kernelllm" in vars(self) and name != "__class__":  # which wrappers make one of their own
             setattr(self.kernelllm.original, name, value)
+            if name in vars(self):  # nn.Module's own, such as what kind of hooks there are
+                vars(self)[name] = value
         else:
             super().__setattr__(name, value)
 

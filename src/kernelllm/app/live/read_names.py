@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import types
@@ -76,9 +77,15 @@ class ReadNames:
             if _is_kept(content):
                 self.places.append((holder, "cell_contents", content))
                 self._visit(content)
-        for name in _names(value.__code__):
-            if name in value.__globals__ and _is_kept(found := value.__globals__[name]):
+        names = list(dict.fromkeys(_names(value.__code__)))
+        for name in names:
+            found = value.__globals__.get(name, value)
+            if found is not value and _is_kept(found):
                 self._place(value.__globals__, name, found)
+            elif isinstance(found, type | types.ModuleType) and not _is_torch(found):  # settings, or functions, by ``CONFIG.scale``
+                for inner in names:
+                    if inner in vars(found) and _is_kept(vars(found)[inner]):
+                        self._place(vars(found), inner, vars(found)[inner])
             if name not in self._names:
                 self._names[name] = None
                 for base in self._bases:
@@ -109,7 +116,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _is_torch(value: Any) -> bool:
-    home = getattr(value, "__module__", None) or ""
+    home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
     return home in ("builtins", "torch") or home.startswith("torch.")
 
 
@@ -118,6 +125,8 @@ def _is_kept(value: Any, of_class: bool = False) -> bool:
     if isinstance(value, types.FunctionType):
         return not _is_torch(value)
     if of_class and isinstance(value, property | staticmethod | classmethod):
+        return True
+    if isinstance(value, types.SimpleNamespace) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return True
     return type(value) in (bool, int, float, complex, str, type(None), tuple, list, dict, set, frozenset, torch.dtype)
 

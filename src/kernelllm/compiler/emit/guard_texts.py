@@ -34,7 +34,7 @@ class Kept(dict):
 
     def __setitem__(self, name, value):
         if not isinstance(value, torch.nn.Module) or (name in self and str(value) != str(self[name])):
-            raise NotImplementedError("The kernels call no layer inside of ModelNew, nor its hooks: another one would do nothing")
+            raise NotImplementedError("The kernels call no layer inside of ModelNew, and no hook on it")
         super().__setitem__(name, value)
 
 
