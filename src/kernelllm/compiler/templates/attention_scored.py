@@ -14,4 +14,4 @@ def scored_gradient_tiles(width, element_size):
     """(BLOCK of queries and keys, num_warps, num_stages)."""
     if element_size == 4:
         return (32, 4, 2) if width <= 64 else (32, 8, 1)
-    return (64, 4, 2) if width <= 128 else (32, 8, 2)
+    return (64, 4, 3 if width <= 64 else 2) if width <= 128 else (32, 8, 2)
