@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "relu"
 EXPECT = "correct"
+EXPECT_ON_A_GPU = ("incorrect", "correct")
 WARNS = "was moved"
 
 

@@ -7,6 +7,7 @@ import triton.language as tl
 
 PROBLEM = "relu_of_many"
 EXPECT = "correct"
+EXPECT_ON_A_GPU = ("runtime_error", "incorrect")
 WARNS = "of 32 bits"
 
 

@@ -72,13 +72,22 @@ def prefer_channels_last(stack: ExitStack, options: Options) -> None:
 
 
 def follow(graph: torch.fx.GraphModule) -> None:
-    """Let what is computed behind each ``conv_relu`` lie as its result does, in place, where it is no result of the graph.
+    """Let the weights of each ``conv_relu``, and what is computed behind it, lie as its result does, in place, where that is no result of
+    the graph.
 
     Regions of a long graph hand tensors on as the graph says. It was traced when the convolution had torch's own layout.
     """
     target = template_ops.register().conv_relu.default
     behind = set(graph.graph.find_nodes(op="call_function", target=target))
     results = graph.graph.output_node().all_input_nodes
+    clone = torch.ops.aten.clone.default
+    for node in behind:
+        weight: Any = node.args[1]
+        if not weight.meta["val"].is_contiguous(memory_format=torch.channels_last):
+            edit = Editor(graph, weight, None, Options())
+            with graph.graph.inserting_before(node):
+                made = edit.call(clone, weight, memory_format=torch.channels_last)
+            node.update_arg(1, made)
     for node in graph.graph.nodes:
         if node.op == "call_function" and node not in results and not behind.isdisjoint(node.all_input_nodes):
             with suppress(RuntimeError):  # a view that is none of such memory: the region writes it out

@@ -69,11 +69,12 @@ def attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW: tl.constexpr, B
 def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_ptr, B, H, group, T, S, D, Dv, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
-                          stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, INDEX: tl.constexpr,
-                          CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, SINKS: tl.constexpr, EVEN: tl.constexpr,
+                          stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, SCAN: tl.constexpr,
+                          INDEX: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, SINKS: tl.constexpr, EVEN: tl.constexpr,
                           BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
     """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. SUMS: the logarithm of each query's sum
-    is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no width is padded."""
+    is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no width is padded. SCAN: keys that no query
+    here sees are passed over; that takes four times as long on an H200 where each of 512 is seen by some."""
     pid = tl.program_id(0)
     head = (pid % H).to(tl.int64)
     batch = (pid // H % B).to(tl.int64)
@@ -101,7 +102,7 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_
     begin = 0
     end = tl.minimum(S, t_start + BLOCK_T) if CAUSAL else S
     whole = (tl.minimum(S, t_start) if CAUSAL else S) // BLOCK_S * BLOCK_S
-    if MASK_KIND == 1:  # from the block of the first key that any query here sees to the last one
+    if SCAN:  # from the block of the first key that any query here sees to the last one
         first, behind = attention_seen(mask_ptr, row, ts, T, S, stride_ms, MASK_ROW, BLOCK_S)
         begin, end = first // BLOCK_S * BLOCK_S, tl.minimum(end, behind)
         whole = tl.maximum(begin, tl.minimum(whole, end // BLOCK_S * BLOCK_S))
@@ -238,7 +239,7 @@ def attention_of_many(q, k, v, mask, mask_kind, is_causal, scale, nan_rows, out,
         q, k, v, mask if mask_kind else q, out, q if sums is None else sums, q if sinks is None else sinks, batch, heads,
         heads // k.shape[1], t, s, d, dv, scale * 1.4426950408889634, *q.stride(), *k.stride(), *v.stride(),
         *(mask.stride() if mask_kind else (0, 0, 0, 0)), out.stride(0), out.stride(1), out.stride(2), mask_kind,
-        mask_kind > 0 and mask.stride(2) == 0,
+        mask_kind > 0 and mask.stride(2) == 0, mask_kind == 1 and (mask.stride(2) == 0 or s > 1024),
         tl.int32 if reach < 2**31 else tl.int64, is_causal, nan_rows, sums is not None, sinks is not None,
         block_d == d and block_dv == dv, block_t, block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )

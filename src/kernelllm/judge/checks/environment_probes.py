@@ -67,7 +67,7 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 above = known.parents.get(node)
                 guards = isinstance(above, ast.If) and all(isinstance(statement, ast.Assert | ast.Raise) for statement in above.body)
                 what = "" if guards else "whether Python leaves out assertions (__debug__)"
-            case ast.Attribute(attr=name) if name in _HOOKS:
+            case ast.Attribute(attr=name, ctx=ast.Load()) if name in _HOOKS:
                 what = f"which hooks and calls the model has ({name})"
             case ast.FunctionDef(name="__init_subclass__"):
                 what = "whether a class was derived from its own"
