@@ -72,9 +72,12 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_
                           stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, SCAN: tl.constexpr,
                           INDEX: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, SINKS: tl.constexpr, EVEN: tl.constexpr,
                           BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
-    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check. SUMS: the logarithm of each query's sum
-    is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no width is padded. SCAN: keys that no query
-    here sees are passed over; that takes four times as long on an H200 where each of 512 is seen by some."""
+    """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check.
+
+    SUMS: the logarithm of each query's sum is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no
+    width is padded. SCAN: keys that no query here sees are passed over; that takes four times as long on an H200 where each of 512 is
+    seen by some.
+    """
     pid = tl.program_id(0)
     head = (pid % H).to(tl.int64)
     batch = (pid // H % B).to(tl.int64)
