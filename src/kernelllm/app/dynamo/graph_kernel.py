@@ -134,7 +134,7 @@ class GraphKernel:
         if device is None:
             return self._leave("its tensors are on several devices, or on one that is neither a CPU nor CUDA")
         if not (parts.written or parts.copied) and self.record.name.startswith("inference"):
-            parts.weights = kept_weights(computed.graph, given)
+            parts.weights = kept_weights(parts.computed.graph, given)
         fakes = [traced_value(n) for n in placeholders(computed)]
         self._key = graph_cache.key(_problem(computed, fakes, parts, "graph").source, device, _conv_tf32(device))
         found = self._on_disk()

@@ -14,6 +14,8 @@ import torch
 from torch import fx
 
 aten = torch.ops.aten
+COMPUTED = "kernelllm_computed"
+"""Notes of an input that another part of a split graph computes, or writes into by kernels, unseen by torch."""
 
 _Place = tuple[bool, int]
 """Whether a result is computed, and its position among those or among the others."""
@@ -206,12 +208,13 @@ def kept_weights(graph: fx.Graph, inputs: list[Any]) -> dict[int, str]:
     known = all(isinstance(n.meta.get("val"), torch.Tensor) and all(isinstance(s, int) for s in n.meta["val"].shape) for n in nodes)
     if not known or not graph.find_nodes(op="call_function", target=aten.convolution.default):
         return {}
-    return {at: node.name for at, (node, value) in enumerate(zip(nodes, inputs, strict=True)) if _is_weight(value)}
+    pairs = enumerate(zip(nodes, inputs, strict=True))
+    return {at: node.name for at, (node, value) in pairs if _is_weight(value) and not node.meta.get(COMPUTED)}
 
 
 def _is_weight(value: Any) -> bool:
-    """Whether Dynamo took it from a module. It says so of buffers, too."""
-    static = isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None) is not None
+    """Whether Dynamo took it from a module. It says so of buffers, too; what a user marks so is guarded."""
+    static = isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None) == "unguarded"
     return static and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
 
 

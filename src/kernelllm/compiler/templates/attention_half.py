@@ -70,8 +70,8 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
                           stride_ob, stride_oh, stride_ot, MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, SCAN: tl.constexpr,
-                          INDEX: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, SINKS: tl.constexpr, EVEN: tl.constexpr,
-                          BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
+                          INDEX: tl.constexpr, CAUSAL: tl.constexpr, NAN_ROWS: tl.constexpr, SUMS: tl.constexpr, SINKS: tl.constexpr,
+                          EVEN: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
     """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check.
 
     SUMS: the logarithm of each query's sum is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no
