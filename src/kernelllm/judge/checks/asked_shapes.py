@@ -35,6 +35,8 @@ def _bounded_range(*bounds: int) -> range:
     return made
 
 
+_MATHS = frozenset({"prod", "gcd", "isqrt", "cdiv"})
+"""Those of ``math`` or of a kernel language, called by their module."""
 _FUNCTIONS: dict[str, Any] = {
     "len": len, "sum": sum, "all": all, "any": any, "min": min, "max": max, "abs": abs, "int": int, "bool": bool, "set": set,
     "sorted": sorted, "tuple": tuple, "list": list, "str": str, "range": _bounded_range, "prod": math.prod, "gcd": math.gcd,
@@ -158,7 +160,7 @@ class _Shapes(ast.NodeTransformer):
                 return ast.Call(ast.Name("prod", ast.Load()), [shape], [])
             case ast.Attribute(attr="ndim") | ast.Call(func=ast.Attribute(attr="dim"), args=[]):
                 return ast.Call(ast.Name("len", ast.Load()), [shape], [])
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="math" | "triton"), attr=name), args=arguments, keywords=[]):
+            case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name), args=[_, *_] as arguments, keywords=[]) if name in _MATHS:
                 return ast.Call(ast.Name(name, ast.Load()), [self.visit(argument) for argument in arguments], [])
             case ast.Name(id=name) if name in self._bound and self._depth < _DEPTH:
                 return _Shapes(self._bound, self._helpers, self._depth + 1).visit(copy.deepcopy(self._bound[name]))
