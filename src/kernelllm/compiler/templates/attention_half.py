@@ -75,8 +75,8 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_
     """BLOCK_T queries of one head, the last ones first; whole blocks of keys go without a check.
 
     SUMS: the logarithm of each query's sum is stored too. SINKS: each head has a score of its own besides, whose value is zero. EVEN: no
-    width is padded. SCAN: keys that no query here sees are passed over; that takes four times as long on an H200 where each of 512 is
-    seen by some.
+    width is padded. SCAN: keys that no query here sees are passed over; a mask of pairs of few keys costs more
+    to look through than that saves.
     """
     pid = tl.program_id(0)
     head = (pid % H).to(tl.int64)
