@@ -743,7 +743,7 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(pr
 
 
 def test_what_another_part_of_a_graph_writes_into_is_no_weight(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows from it would be that of the call before."""
+    """What follows from it would be that of the call before. Such a part takes what was written, not the module's tensor."""
     cut_at_layers(monkeypatch)
 
     class Recorded(Caches):

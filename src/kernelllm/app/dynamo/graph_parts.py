@@ -14,8 +14,6 @@ import torch
 from torch import fx
 
 aten = torch.ops.aten
-COMPUTED = "kernelllm_computed"
-"""Notes of an input that another part of a split graph computes, or writes into by kernels, unseen by torch."""
 
 _Place = tuple[bool, int]
 """Whether a result is computed, and its position among those or among the others."""
@@ -208,8 +206,7 @@ def kept_weights(graph: fx.Graph, inputs: list[Any]) -> dict[int, str]:
     known = all(isinstance(n.meta.get("val"), torch.Tensor) and all(isinstance(s, int) for s in n.meta["val"].shape) for n in nodes)
     if not known or not graph.find_nodes(op="call_function", target=aten.convolution.default):
         return {}
-    pairs = enumerate(zip(nodes, inputs, strict=True))
-    return {at: node.name for at, (node, value) in pairs if _is_weight(value) and not node.meta.get(COMPUTED)}
+    return {at: node.name for at, (node, value) in enumerate(zip(nodes, inputs, strict=True)) if _is_weight(value)}
 
 
 def _is_weight(value: Any) -> bool:

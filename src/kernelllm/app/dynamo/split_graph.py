@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from kernelllm.app.dynamo.graph_kernel import GraphKernel
-from kernelllm.app.dynamo.graph_parts import COMPUTED, constants, free_nodes, move_writes_last, writes
+from kernelllm.app.dynamo.graph_parts import constants, free_nodes, move_writes_last, writes
 from kernelllm.app.dynamo.graph_report import GraphRecord, compile_report
 from kernelllm.problems.graphs.graph_text import foreign, traced_value
 
@@ -157,7 +157,7 @@ def _subgraph(graph: fx.GraphModule, own: list[fx.Node], results: list[Any], fre
         places = made.find_nodes(op="placeholder")
         with made.inserting_after(places[-1]) if places else made.inserting_before(first):
             new = made.placeholder(f"input_{len(inputs)}")
-        new.meta = node.meta | ({} if node.op == "placeholder" else {COMPUTED: True})
+        new.meta = dict(node.meta)
         inputs.append(node)
         return new
 
@@ -222,7 +222,5 @@ class SplitGraph:
 
 def runner(name: str, graph: fx.GraphModule, choice: GraphChoice) -> GraphKernel | SplitGraph:
     """What runs a graph of AOTAutograd's: one file, or several in turn."""
-    for copy in writes(graph.graph):
-        copy.args[0].meta[COMPUTED] = True
     parts = subgraphs(move_writes_last(graph))
     return SplitGraph(name, graph, parts, choice) if parts else GraphKernel(name, graph, choice)
