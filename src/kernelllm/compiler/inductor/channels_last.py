@@ -78,10 +78,11 @@ def follow(graph: torch.fx.GraphModule) -> None:
     Regions of a long graph hand tensors on as the graph says. It was traced when the convolution had torch's own layout.
     """
     target = template_ops.register().conv_relu.default
-    behind = set(graph.graph.find_nodes(op="call_function", target=target))
+    joined = list(graph.graph.find_nodes(op="call_function", target=target))
+    behind = set(joined)
     results = graph.graph.output_node().all_input_nodes
     clone = torch.ops.aten.clone.default
-    for node in behind:
+    for node in joined:  # in order, as the file's text follows it
         weight: Any = node.args[1]
         if not weight.meta["val"].is_contiguous(memory_format=torch.channels_last):
             edit = Editor(graph, weight, None, Options())
