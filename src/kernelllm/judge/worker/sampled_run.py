@@ -20,6 +20,8 @@ from kernelllm.problems.without_dynamo import OperatorMode
 
 _MOST = 2**18
 """Elements of an output that are looked at."""
+_OVERWRITING = frozenset({"fill_", "zero_", "copy_", "masked_fill_", "index_put_", "_index_put_impl_", "index_fill_", "index_copy_"})
+"""Operators that put other values into some elements of a tensor, or all, beside those that compute each from itself."""
 _UNEVEN = 4.0
 """So many times as many elements as those of the programs that ran, another program may write."""
 
@@ -110,6 +112,11 @@ class _MissingValueWatch(OperatorMode):
         """Whether kernels alone wrote into it."""
         return tensor.untyped_storage().data_ptr() in self._empty
 
+    def _each_by_itself(self, func: Any, given: list[torch.Tensor]) -> bool:
+        """Whether a tensor's elements are written one by one, by what lacks nothing."""
+        own = func._schema.name.partition("::")[2] in _OVERWRITING or torch.Tag.pointwise in func.tags
+        return own and not self.sampled.lacks(given[1:])
+
     def unwritten_read(self) -> int:
         """Elements of memory that torch left empty which kernels read, and none writes."""
         return self.sampled.unwritten_read(self._empty)
@@ -122,7 +129,8 @@ class _MissingValueWatch(OperatorMode):
             raise Stopped
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable:
-            self.sampled.changed(given, missing=lacks)
+            if not self._each_by_itself(func, given):  # else what programs wrote is known as before
+                self.sampled.changed(given, missing=lacks)
             self._empty -= {t.untyped_storage().data_ptr() for t in given if has_storage(t)}
         made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and has_storage(t)]
         self._all += made

@@ -32,7 +32,7 @@ from kernelllm.judge.trials.usage.context_trials import try_contexts
 from kernelllm.problems import nested
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
-from kernelllm.problems.seeds import own_generators
+from kernelllm.problems.seeds import own_generators, random_state
 
 NAME = "silently_different"
 _SMALL = 100_000
@@ -134,9 +134,9 @@ def _try_random_mode(uses: UsageFindings, process: CandidateProcess, reference: 
     """Tell where the reference draws random numbers in the other mode, as dropout does in training, and the candidate's result stays."""
     drawn = False
     with failures_logged("no run in the other mode"), reference.buffers_restored(), reference.calling(seed), _other_mode(reference.model):
-        before = reference.random_state()
+        before = random_state(reference.device)
         reference.model(*mapped(inputs, torch.Tensor.clone))
-        drawn = reference.random_state() != before
+        drawn = random_state(reference.device) != before
     if not drawn:
         return
     mode = "eval" if reference.training else "training"
