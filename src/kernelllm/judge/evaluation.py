@@ -221,7 +221,9 @@ class Evaluation:
         dtypes = dtypes_of(self._candidate.source)
         often = least_calls(self._candidate.source) if counts_its_calls(self._candidate.source) else 0
         with reference.forward_alone():
-            found = try_usages(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
+            found = try_usages(
+                worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often, source=self._candidate.source,
+            )  # fmt: skip
             trials.findings += found.findings()
             if worker.left > _LEFT * worker.seconds:
                 trials.findings += try_two_models(worker, reference, seed)

@@ -22,6 +22,7 @@ _MOST = 2**18
 """Elements of an output that are looked at."""
 _OVERWRITING = frozenset({"fill_", "zero_", "copy_", "masked_fill_", "index_put_", "_index_put_impl_", "index_fill_", "index_copy_"})
 """Operators that put other values into some elements of a tensor, or all, beside those that compute each from itself."""
+_COPIES = frozenset({"_to_copy", "clone"})
 _UNEVEN = 4.0
 """So many times as many elements as those of the programs that ran, another program may write."""
 
@@ -65,6 +66,8 @@ def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed:
         return [], ""
     found, holes = watch.sampled.written(tensor), watch.sampled.holes(tensor)
     known = [] if found is None else [_some(found[0], seed)]
+    if found is None and holes is None and not watch.sampled.lacks([tensor]):  # torch made it of what is all there
+        known.append(_some(torch.arange(tensor.numel()), seed))
     text = ""
     own = math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
     if found is not None and watch.empty(tensor) and found[1] * _UNEVEN < own:
@@ -138,6 +141,9 @@ class _MissingValueWatch(OperatorMode):
             self._empty |= {t.untyped_storage().data_ptr() for t in made}
         elif lacks:
             known = {t.untyped_storage().data_ptr() for t in given if has_storage(t)}
-            self.sampled.changed([t for t in made if t.untyped_storage().data_ptr() not in known], missing=True)
+            new = [t for t in made if t.untyped_storage().data_ptr() not in known]
+            self.sampled.changed(new, missing=True)
+            if len(new) == 1 and (torch.Tag.pointwise in func.tags or name in _COPIES):
+                self.sampled.derived([t for t in given if self.sampled.lacks([t])], new[0])
         return result
 
