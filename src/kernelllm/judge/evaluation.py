@@ -200,7 +200,7 @@ class Evaluation:
             asked = size_conditions(self._candidate.source)
             if bounds or exact or asked:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
-                    trials.findings += try_unit_sizes(worker, runs, None).findings()
+                    trials.findings += try_unit_sizes(worker, runs, None, trials.watched).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
