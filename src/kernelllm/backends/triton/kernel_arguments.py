@@ -65,6 +65,7 @@ def bound_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return {**_defaults(function.fn), **dict(zip(names, args, strict=False)), **given}
 
 
+@functools.cache
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     return {p.name: getattr(p.default, "value", p.default) for p in parameters if p.default is not inspect.Parameter.empty}

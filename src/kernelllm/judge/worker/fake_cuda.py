@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from kernelllm.backends import host_tensors
 from kernelllm.core import gpus
 from kernelllm.judge.tensor_leaves import tensor_leaves
-from kernelllm.judge.worker import cuda_operators, emulated_clock
+from kernelllm.judge.worker import cuda_operators, emulated_clock, plain_queries
 
 _CUDA = "12.8"
 """The version of CUDA that torch says it was built for."""
@@ -69,6 +69,8 @@ class CudaOnCpu(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if plain_queries.asks(func):
+            return func(*args, **kwargs)
         if func in _BACKWARD:
             before, CudaOnCpu.suspended = CudaOnCpu.suspended, self
             try:
@@ -82,8 +84,6 @@ class CudaOnCpu(TorchFunctionMode):
             return says[bool(from_host)]
         if func in _READING:
             self._values_read(*_numbers(args[:1] if func is not torch.Tensor.item else ()))
-        if func is torch.device or func is torch.Tensor.record_stream:
-            return func(*args, **kwargs)
         if func is torch.Tensor.__array_wrap__ or (func in _ARRAYS and not from_host):
             raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
         if 0 < len(from_host) < len(given) and _one_device(func) and any(t.dim() for t in from_host):

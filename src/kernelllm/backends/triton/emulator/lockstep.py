@@ -10,6 +10,7 @@ their own. So do single programs after any error in a group: errors are those of
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -30,6 +31,15 @@ from kernelllm.backends.triton.emulator.scalar_arguments import converted
 MOST_DIVERGENCES = 24
 """Divergences in one launch after which its programs run one by one."""
 
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Names of a kernel's parameters, and defaults: the same at each launch."""
+    found = inspect.getfullargspec(function)
+    given = found.defaults or ()
+    return tuple(found.args), dict(zip(found.args[len(found.args) - len(given) :], given, strict=True))
+
+
 def is_wide(tensor: Any) -> bool:
     """Whether a value differs between the programs of the group."""
     data = tensor.handle.data
@@ -48,12 +58,13 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
 
     def __call__(self, *args_dev: Any, **kwargs: Any) -> None:
         GridExecutor.launches += 1
-        names = inspect.getfullargspec(self.fn).args
+        names, defaults = _parameters(self.fn)
         kwargs = {k: v for k, v in kwargs.items() if k in names}
         args_hst, kwargs_hst = self._init_args_hst(args_dev, kwargs)
         for hook in self.pre_run_hooks:
             hook(*args_hst, **kwargs_hst)
-        bound = inspect.getcallargs(self.fn, *args_hst, **kwargs_hst)
+        bound = {**defaults, **dict(zip(names, args_hst, strict=False)), **kwargs_hst}  # what is missing was told before
+        bound = {name: bound[name] for name in names}
         self.bound = {n: a if n in self.constexprs else converted(a, self.fn.__annotations__.get(n, "")) for n, a in bound.items()}
         grid = tuple(self.grid(self.bound) if callable(self.grid) else self.grid)
         grid += (1,) * (3 - len(grid))
