@@ -39,6 +39,8 @@ SECOND = "second"
 """Gradients of gradients, as a penalty on gradients needs them; zeros where there are none."""
 NOT_FINITE = "not finite"
 """NaN and infinities are among the gradients that come in, as where a loss overflows: a scaler of losses looks for them afterwards."""
+FINE = "fine"
+"""The gradients that come in have all digits of float32; else types of half the width hold them, so that all runs get the same ones."""
 _LAYOUTS = 3
 """Incoming gradients are contiguous, parts of longer rows as behind ``torch.cat``, and transposed in turn."""
 _SEED = 20_011
@@ -192,13 +194,14 @@ class Differentiated:
         if self.order == EXPANDED:
             return torch.ones((), dtype=output.dtype, device=output.device).expand(output.shape)
         layout = self._calls % _LAYOUTS if self.layouts and output.dim() > 1 else 1
-        key = (number, output.shape, output.dtype, output.device, layout)
+        fine = output.is_complex() or self.order == FINE
+        key = (number, output.shape, output.dtype, output.device, layout, fine)
         if key not in self._incoming:
             with trusted_torch.no_hooks(), torch.no_grad():
                 generator = torch.Generator(output.device).manual_seed(_SEED + number)
                 kind = torch.complex64 if output.is_complex() else torch.float32
                 drawn = torch.randn(output.shape, dtype=kind, device=output.device, generator=generator)
-                drawn = drawn if output.is_complex() else drawn.to(torch.bfloat16)
+                drawn = drawn if fine else drawn.to(torch.bfloat16)
                 drawn = drawn.to(output.dtype)
                 wider = torch.cat([drawn, drawn], -1)[..., : drawn.shape[-1]] if layout > 1 else drawn
                 self._incoming[key] = wider if layout else drawn.mT.contiguous().mT

@@ -13,6 +13,8 @@ from kernelllm.problems.trace import Trace
 
 _ROUND = 64
 """What a size between others is a multiple of where the problem takes no odd one."""
+_FEW, _MANY = 16, 64
+"""What the other sizes become, where they are more and cost too much."""
 _TIMES_THE_BUDGET = 12
 """So many times what a shrunk set may cost, a set with a size between others may."""
 
@@ -80,12 +82,14 @@ def _sets_of(
     original = dict(slots(known))
     sets = [dict(slots({**known, **overrides})) for overrides in tried]
     varying = [slot for slot, value in original.items() if any(one[slot] != value for one in sets)]
+    small = {slot: min(one[slot] for one in sets) for slot in original} if len(sets) > 1 else sets[0]  # where the first set is large
+    small = {slot: _FEW if slot in varying and value > _MANY else value for slot, value in small.items()}
     dry_runs, found = DryRuns(problem), list[dict[str, Any]]()
     for slot in varying:
         equal = tuple(other for other in varying if original[other] == original[slot])
         for wanted in lengths({original[slot], *(one[slot] for one in sets)}):
             tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in wanted]
-            made = [overridden(problem, original, {**sets[0], **values}) for values in tries]
+            made = [overridden(problem, original, {**others, **values}) for others in (sets[0], small) for values in tries]
             new = next((one for one in made if one not in found and affordable(dry_runs, one)), None)
             found += [] if new is None else [new]
             if len(found) == most:

@@ -25,7 +25,6 @@ from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.garbage_collection import collect_if_grown
 from kernelllm.judge.call_traces import CallTraces, scattered
-from kernelllm.judge.caller_settings import MULTIPROCESSORS
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.kept_outputs import HeldTensors
@@ -33,7 +32,7 @@ from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import failures, fake_cuda, model_state
-from kernelllm.judge.worker.construction import fake_tensors, rebuilt
+from kernelllm.judge.worker.construction import called_model, fake_tensors
 from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.judge.worker.run_context import in_its_thread, last_call, run_context
@@ -237,9 +236,7 @@ class Session:
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
-        if command.setting == MULTIPROCESSORS:
-            called = rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
+        outputs, called = list[torch.Tensor](), called_model(self, command, self._made)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()

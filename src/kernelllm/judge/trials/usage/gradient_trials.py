@@ -13,6 +13,7 @@ from kernelllm.judge.gradient_outputs import (
     ADDED,
     ALONE,
     EXPANDED,
+    FINE,
     GRADIENT,
     IN_TURN,
     INPUTS_CHANGE,
@@ -26,7 +27,7 @@ from kernelllm.judge.gradient_outputs import (
 )
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
-from kernelllm.judge.trials.comparison.same_computation import finite
+from kernelllm.judge.trials.comparison.same_computation import distance, finite
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.memory_layouts import layout_warnings
 from kernelllm.judge.trials.inputs.shape_trials import deeper
@@ -42,6 +43,8 @@ _FEW = 4
 """Rows that are halved."""
 _RANGE = 1e38
 """What types hold in which a scaled number is rounded as it was."""
+_ROUNDED = 8e-4
+"""Relative rms error of what half precision has rounded; TF32 stays below."""
 _MOST = 3
 """Tensors that have their gradients asked for each by itself."""
 
@@ -68,6 +71,7 @@ def try_gradients(process: CandidateProcess, reference: Reference, seed: int) ->
     restore(process, reference, state)
     _try_expanded(uses, process, reference, inputs, seed)
     _try_not_finite(uses, process, reference, inputs, seed)
+    _try_fine(uses, process, reference, inputs, seed, whole)
     for number, output in enumerate(outputs := list(nested.tensors(whole[OUTPUT]))[:_MOST]):
         if len(outputs) > 1 and output.is_floating_point():
             restore(process, reference, state)
@@ -255,6 +259,27 @@ def _try_not_finite(uses: UsageFindings, process: CandidateProcess, reference: R
     if lost:
         text = f"NaN or infinities among the gradients that come in get lost in the {lost}, and the reference keeps them"
         uses.warnings.append(f"{text}: a scaler of losses would not see that a step overflows.")
+
+
+def _try_fine(
+    uses: UsageFindings, process: CandidateProcess, reference: Reference, inputs: list[Any], seed: int, whole: Any
+) -> None:  # fmt: skip
+    """Tell where what comes in is rounded to half precision, though all else is float32."""
+    wide = all(t.dtype.itemsize >= torch.float32.itemsize for t in nested.tensors([inputs, whole]) if t.is_floating_point())
+    usual, expected = (_of_reference(reference, inputs, seed, order) for order in ("", FINE)) if wide else (None, None)
+    if usual is None or expected is None or not finite(expected):
+        return
+    try:
+        made = process.run(inputs, seed, backward=FINE).value
+    except CandidateFailure:
+        return
+    for name, theirs in expected.items():
+        if isinstance(theirs, torch.Tensor) and name != OUTPUT and theirs.numel():
+            pairs = (made.get(name), theirs), (whole.get(name), usual[name])
+            off = [distance(mine, right) if mine is not None and mine.shape == right.shape else 0.0 for mine, right in pairs]
+            if off[0] > _ROUNDED and off[1] < _ROUNDED / 8:
+                uses.warnings.append(f"The {name} is less exact than float32 where the gradients that come in have all digits of it.")
+                return
 
 
 def _try_alone(

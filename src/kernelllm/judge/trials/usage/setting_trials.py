@@ -68,7 +68,7 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
     if own.wall_ms > _SLOW_MS:
         text = f"A call takes {own.wall_ms / 1000:.1f} s here, so that other settings of torch and kinds of inputs were not tried."
         return [Finding(check="limits", message=text, severity=Severity.INFO)]
-    aligned = [BEHIND] if process.device == "cpu" and ("data_ptr" in source or "storage_offset" in source) else []
+    aligned = [BEHIND] if process.device == "cpu" and ("data_ptr" in source or "storage" in source) else []
     behind = [UNALIGNED, MULTIPROCESSORS, *aligned] if process.device == "cpu" else [BEHIND]  # Triton compiles anew for other alignments
     lazy = [LAZY] if any(tensor.is_complex() for tensor in flatten(inputs)) else []
     around = [AROUND] if process.device == "cpu" and _ASKS.search(source) and _same_below_autocast(reference, inputs, seed) else []
@@ -83,6 +83,9 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
             if name == THREAD:
                 text = f"It fails {WHERE[name]}: {failure.message.partition(chr(10))[0][:160]}"
                 found.append(Finding(check="limits", message=text, severity=Severity.INFO))
+            if failure.message.startswith("illegal memory access"):  # but not this
+                text = f"It leaves its tensors' memory {WHERE[name]}: {failure.message.partition(chr(10))[0][:160]}"
+                found.append(Finding(check=NAME, message=text, severity=Severity.WARN))
             build(process, reference)
             continue
         if not compare(value, Expected(own.value), _TF32 if name == PRECISION else _RULES).ok:
