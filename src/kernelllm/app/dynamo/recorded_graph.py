@@ -105,7 +105,7 @@ class RecordedGraph:
                 result = self._run(boxed)
             finally:
                 torch.cuda.set_sync_debug_mode(before)
-        self._wanted = not any("synchronizing" in str(w.message) for w in seen)
+        self._wanted = not any("called a synchronizing" in str(w.message) for w in seen)
         return result
 
     def _arguments(self, graph: fx.GraphModule) -> dict[str, Any]:
