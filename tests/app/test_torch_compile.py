@@ -742,6 +742,39 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(pr
     assert len(runs) > 2  # after it gave the same as the file twice
 
 
+class Total(nn.Module):
+    """Running sums in a part of a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total[1:4] += x.sum(0)[1:4]
+        return (x * self.total).tanh()
+
+
+def test_what_is_prepared_of_a_file_that_writes_in_place_is_tried_on_what_was_there_before(
+    process: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
+    module, x = Total(), torch.randn(4, 6)
+    other, runs, prepare = copy.deepcopy(module), [], host_code.prepared
+
+    def counted(*given: Any) -> Any:
+        run = prepare(*given)
+        return lambda *inputs: (runs.append(1), run(*inputs))[1]
+
+    process.change = lambda source: source.replace("def forward(self, ", known)
+    monkeypatch.setattr(host_code, "prepared", counted)
+    fast = compiled(other)
+    with torch.no_grad():
+        for i in range(5):
+            torch.testing.assert_close(fast(x + i), module(x + i))
+            torch.testing.assert_close(other.total, module.total)
+    assert len(runs) > 2  # after it gave the same as the file twice
+
+
 def test_what_another_part_of_a_graph_writes_into_is_no_weight(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows from it would be that of the call before. Such a part takes what was written, not the module's tensor."""
     cut_at_layers(monkeypatch)
