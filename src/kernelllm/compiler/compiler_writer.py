@@ -254,7 +254,7 @@ def _emitted(part: Problem, lowered: Lowered, options: Options) -> str:
     from kernelllm.compiler.emit.layer_settings import read_settings
     from kernelllm.problems.instance import Instance
 
-    text = emit(part, lowered, options)
+    text = emit(part, lowered)
     return read_settings(text, Instance(part).model(0)) if options.short and not options.backward else text
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
 if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
 
 
-def emit(problem: Problem, lowered: Lowered, options: Options) -> str:
+def emit(problem: Problem, lowered: Lowered) -> str:
     """The text of a file that defines ``ModelNew`` for a problem whose graph Inductor has lowered.
 
     It imports torch and triton only, works at any sizes of the problem's constants, keeps the reference's parameter

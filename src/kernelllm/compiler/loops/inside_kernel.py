@@ -95,10 +95,7 @@ def rewritten(source: str, change: Callable[[Any, LoopOfSteps, StepMethod, Any],
         change(kernel, loop, step, forward)
     except (Unfit, StopIteration, KeyError, AttributeError, ValueError):  # a node is not of the kind that it must be
         return source
-    lines = source.splitlines()
-    for (first, last), node, indent in sorted(changed, key=lambda each: -each[0][0]):
-        lines[first - 1 : last] = formatting.text([node], indent).splitlines()
-    return "\n".join(lines) + "\n"
+    return formatting.replaced(source, changed)
 
 
 def span(node: ast.FunctionDef) -> tuple[int, int]:
