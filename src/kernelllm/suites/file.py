@@ -145,9 +145,9 @@ def _nearest(path: Path) -> str:
     if not path.parent.is_dir():
         return f"The folder {path.parent} does not exist either."
     there = sorted(p.name for p in path.parent.glob("*.py"))
-    near = difflib.get_close_matches(path.name, there, n=1)
+    near = difflib.get_close_matches(path.stem, [name.removesuffix(".py") for name in there], n=1)
     if near:
-        return f"Did you mean {path.parent / near[0]}?"
+        return f"Did you mean {path.parent / near[0]}.py?"
     return "Give the path of a Python file." + (f" In that folder: {', '.join(there[:5])}." if there else "")
 
 
