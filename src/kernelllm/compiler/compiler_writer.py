@@ -294,8 +294,8 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
 def _in_steps(problem: Problem) -> str:
     """The file step by step; empty where the module has more."""
-    from kernelllm.compiler.steps import steps_writer
-    from kernelllm.compiler.steps.step_values import Unsupported
+    from kernelllm.compiler.stepwise import steps_writer
+    from kernelllm.compiler.stepwise.step_values import Unsupported
 
     try:
         return steps_writer.written(problem)

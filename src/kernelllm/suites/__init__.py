@@ -1,4 +1,7 @@
-"""Where problems come from, one file a source."""
+"""Where problems come from, one file a source.
+
+Start with :func:`open_suite` below; ``contract.py`` is the interface.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Inductor's output to a standalone file that a kernel engineer would be glad to read.
 
-:func:`emit` is the whole of it.
+Start with :func:`emit` below and ``candidate_file.py``; ``forward.py`` and ``graph_code.py`` write the forward.
 """
 
 from __future__ import annotations

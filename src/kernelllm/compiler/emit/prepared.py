@@ -1,4 +1,4 @@
-"""Tensors that a path computes from parameters alone, such as repacked weights: computed once, and again after a parameter changes."""
+"""Weight prepacking: tensors computed from parameters alone are computed once, and again after a parameter changes."""
 
 from __future__ import annotations
 

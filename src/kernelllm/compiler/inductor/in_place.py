@@ -13,7 +13,7 @@ import torch
 from torch.fx.passes.reinplace import _is_view_op
 
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import written_parts
+from kernelllm.compiler.inductor import in_place_slices
 
 _HANDS_ON = "kernelllm.torch_contiguous"
 """This operator's result may be its argument, which others read."""
@@ -28,7 +28,7 @@ def allowed(stack: ExitStack) -> None:
 
     def of_shared_storages(updater: Any, graph: torch.fx.Graph) -> None:
         share_storages(graph)
-        written_parts.write_in_place(graph)
+        in_place_slices.write_in_place(graph)
         updated(updater, graph)
 
     patch(stack, post_grad, "reinplace_inplaceable_ops", of_shared_storages)

@@ -1,4 +1,7 @@
-"""``synth``: problems drawn from a typed grammar of operators, as many as are asked for, the same for the same seed."""
+"""``synth``: problems drawn from a typed grammar of operators, as many as are asked for, the same for the same seed.
+
+Start with :func:`drawn` below; ``grammar.py`` holds the operators.
+"""
 
 from __future__ import annotations
 

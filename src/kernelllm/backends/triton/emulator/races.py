@@ -1,5 +1,4 @@
-"""Reads of what other programs of a launch wrote, or other threads of a program, where nothing makes them wait; and different values
-that several programs store in one place.
+"""Data races: reads of what other programs or threads of a launch wrote, with no wait between, and different values stored in one place.
 
 Here one program ends before the next begins, and a whole block is stored before it is loaded: such kernels are right in the
 interpreter and may be anything on a GPU. Kernels that load what their launch stored, or store more than there is room for, are

@@ -1,4 +1,4 @@
-"""Compares a candidate's output with the reference's: structure, shapes, dtypes, then values against a float64 reference.
+"""Compares a candidate's output with the reference's within tolerances: structure, shapes, dtypes, values against a float64 reference.
 
 ``strict``: right when within the tolerance of the float64 reference, or not clearly worse than eager's own error in
 working precision; and never clearly less exact than the precision asked for. ``kernelbench``: KernelBench's tolerances on

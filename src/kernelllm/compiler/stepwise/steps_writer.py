@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import torch
 
-from kernelllm.compiler.steps.forward_walk import Walk, definitions
-from kernelllm.compiler.steps.step_values import Unsupported
-from kernelllm.compiler.steps.steps_kernel import StepsKernel
+from kernelllm.compiler.stepwise.forward_walk import Walk, definitions
+from kernelllm.compiler.stepwise.step_values import Unsupported
+from kernelllm.compiler.stepwise.steps_kernel import StepsKernel
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
