@@ -40,6 +40,7 @@ class GraphKernel:
         self._graph, self._choice, self._options = graph, choice, choice.options
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
         self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self.settle))
+        self.records = [self.record]
         compile_report().graphs.append(self.record)
         choice.parts.append(self)
         self._run: Run = self._eager
@@ -69,6 +70,11 @@ class GraphKernel:
     def begun(self) -> bool:
         """Whether it was called."""
         return self._decided or self._answer is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is decided what runs it."""
+        return self._decided
 
     @property
     def kept(self) -> bool:
