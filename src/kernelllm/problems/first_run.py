@@ -28,7 +28,7 @@ from kernelllm.problems.seeds import lent, own_generators
 from kernelllm.problems.trace import WAYS, Trace
 
 _IMPORT_FACTOR = 6
-"""So many times longer may it take while it imports something: packages are large, and disks are slow."""
+"""How many times longer it may take while it imports something: packages are large, and disks are slow."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 SECONDS = 10.0

@@ -108,7 +108,7 @@ def read(path: Path) -> str:
 
 
 def check(tree: ast.Module, where: str) -> None:
-    """That ``Model`` and ``get_inputs`` are bound at module level. Raises ProblemError naming what is missing and what is there."""
+    """Check that ``Model`` and ``get_inputs`` are bound at module level. Raises ProblemError naming what is missing and what is there."""
     bound = wrap.bound_names(tree)
     if bound is None:  # a star import may bring anything
         return

@@ -219,7 +219,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def digest(self) -> str:
-        """Of everything in it."""
+        """A hash of the whole recipe."""
         return digest(msgspec.json.encode(self, order="sorted").decode())
 
 

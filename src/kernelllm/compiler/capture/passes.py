@@ -316,7 +316,7 @@ def _hint(size: Any) -> Any:
 
 
 def _as_strided(w: Editor, x: Node, size: Any, stride: Any, offset: Any = None) -> Node | None:
-    """Another shape of the whole of a tensor: autograd writes gradients of views so."""
+    """``as_strided`` that only gives a whole tensor another shape, as autograd writes gradients of views: a reshape."""
     if offset not in (None, 0) or not _all_of(x, w.node.meta["val"]):
         return None
     return w.call(aten.reshape.default, x, list(size))

@@ -34,7 +34,7 @@ def with_later_loops_apart(before: Statements, loop: ast.stmt, after: Statements
 
 
 def _lists(statement: ast.stmt) -> bool:
-    """Whether it sets names to lists alone."""
+    """Whether a statement does nothing but set names to lists."""
     value = statement.value if isinstance(statement, ast.Assign) else None
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
     return all(isinstance(part, ast.List) for part in parts)

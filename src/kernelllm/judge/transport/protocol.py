@@ -140,7 +140,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     other_noise: bool = False
     observe: bool = False  # record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum
     apart: bool = False
-    """Likewise, but not in the sum: the run is at another size than those that are summed up."""
+    """Record as ``observe`` does, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False  # run without guard regions: to the candidate, memory is what it is in timed runs
     grad: bool = False  # with gradients enabled, and inputs that require them, as those who call a model often have them
     setting: str = ""  # with one of kernelllm.judge.caller_settings

@@ -98,9 +98,9 @@ class CandidateCall:
     """The candidate's part of a trial: a run, or the failure that came instead."""
 
     seed: int
-    """That the inputs were drawn with."""
+    """The seed that the inputs were drawn with."""
     run_seed: int
-    """That candidate and reference run with. It tells nothing of the inputs."""
+    """The seed that candidate and reference run with. It tells nothing of the inputs."""
     inputs: list[Any]
     run: CandidateRun | None = None
     failure: CandidateFailure | None = None
@@ -207,7 +207,7 @@ def _without_tf32(
 
 
 def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
-    """That a run is wrong because of the order in which programs ran, and a space; empty where it is not."""
+    """A sentence and a space where a run is wrong because of the order in which programs ran; empty elsewhere."""
     if call.run is None or size.process.device != "cpu":
         return ""
     orders = (True, True, False) if call.run.backwards else (True,)
@@ -225,7 +225,7 @@ def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, refe
 
 
 def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
-    """That masked lanes without a value are what makes a run fail, and a space; empty where they are not."""
+    """A sentence and a space where masked lanes without a value make a run fail; empty elsewhere."""
     if size.process.device != "cpu":
         return ""
 

@@ -114,7 +114,7 @@ class _Followed:
         return True
 
     def joined(self, edit: Editor) -> Node:
-        """The operator for all of it."""
+        """One operator for the convolution and what follows it."""
         x, weight, bias, stride, padding, dilation, *_ = self.node.args
         dtype, channels = self.node.meta["val"].dtype, self.node.meta["val"].shape[1]
         scale: Any = None

@@ -40,7 +40,7 @@ class Cleaned:
     persistent: dict[str, int | None] = field(default_factory=dict)
     """Blocks that hold a whole reduction, to its length where that is fixed, else None."""
     columns: int = 0
-    """Where it is not 0: results of one outer index, of which alone a program has some."""
+    """Where not 0: how many results one outer index has; a program then computes results of one outer index alone."""
 
     @property
     def pointers(self) -> list[str]:
