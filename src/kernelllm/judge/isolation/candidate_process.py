@@ -1,4 +1,4 @@
-"""Drives one candidate's worker from the judge's side, and turns every way to fail into a :class:`CandidateFailure`."""
+"""Drives one candidate's worker from the judge's side, under time limits. Every way to fail becomes a :class:`CandidateFailure`."""
 
 from __future__ import annotations
 
