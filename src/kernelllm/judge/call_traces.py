@@ -49,7 +49,7 @@ class CallTraces:
             now = memory(tensor)
             if now != before:
                 self._created.add(now[0])
-            if torch.Tag.inplace_view not in func.tags:  # those change the tensor, not its memory
+            if torch.Tag.inplace_view not in func.tags:  # view operators in place change the tensor, not its memory
                 self._written.add(now)
         schema = func._schema
         if schema.returns and schema.returns[0].alias_info is None:

@@ -93,7 +93,7 @@ class Dispatch:
             if type(error).__module__ == "torch.utils.checkpoint":
                 raise  # a recomputation that has all that it needs ends so
             if (program.signature.written or program.signature.writes_state) and not refused(error):
-                raise  # it may have written already: the original would do so twice
+                raise  # the file may have written already: the original would do so twice
             self._known[key] = None, reason(error)
             return self._by_original(reason(error), args, kwargs)
         self.kernel_calls += 1

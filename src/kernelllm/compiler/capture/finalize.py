@@ -78,7 +78,7 @@ def to_captured(
     for node in list(graph.graph.find_nodes(op="placeholder")):
         if node in arguments:
             continue
-        compared = not symbolic and leaf_of[node].kind == "input"  # its sizes may have decided something
+        compared = not symbolic and leaf_of[node].kind == "input"  # an input's sizes may have decided something
         if not node.users and not compared:
             graph.graph.erase_node(node)
     graph.graph.lint()

@@ -378,7 +378,7 @@ def real_factories(*, building: bool = False, raises: bool = True) -> Iterator[N
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
         for owner, name, rule in [(owner, *cell) for owner in (torch, torch._VF) for cell in recurrent_cells.CELLS.items()]:
             patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
-        patch(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
+        patch(stack, torch.distributions.Distribution, "_validate_args", False)  # the validation reads values
         if torch.backends.opt_einsum.is_available():
             library: Any = torch.backends.opt_einsum.get_opt_einsum()
             patch(stack, library, "contract_path", _contract_path(library.contract_path))

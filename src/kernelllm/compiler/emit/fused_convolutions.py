@@ -91,7 +91,7 @@ class _FusedConvolution:
         if self.shape is None or not self._prepared() or not self._worth(self.shape) or not self._read_by_one():
             return False
         assert self.launch is not None
-        if self.launch.kernel not in self.code.kernels.cleaned:  # it has another convolution already
+        if self.launch.kernel not in self.code.kernels.cleaned:  # the kernel has another convolution already
             return False
         kernel = self.followed = self._at_known_sizes()
         self.reader = convolution_kernel.reader(kernel.text, kernel.names[self.parameter], self.shape)

@@ -81,7 +81,7 @@ def share_storages(graph: torch.fx.Graph) -> None:
                     node.meta["val"] = node.target(base, *node.args[1:])
             elif isinstance(value, torch.Tensor):
                 node.meta["val"] = _seen(value, base)
-            elif isinstance(value, list | tuple):  # such as those of unbind and split
+            elif isinstance(value, list | tuple):  # results of unbind and split, for example
                 node.meta["val"] = [_seen(part, base) for part in value]
 
 

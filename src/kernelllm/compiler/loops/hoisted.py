@@ -103,7 +103,7 @@ class _Products(ast.NodeTransformer):
         items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
         if items.count(self.counter) != 1 or set(items) - {":", "...", self.counter} or items[-1] == "..." or items[0] == "...":
             return None
-        if items.index(self.counter) > 1:  # it may be the dimension that a product sums over
+        if items.index(self.counter) > 1:  # the counter may index the dimension that a product sums over
             return None
         return node.value.id, ", ".join(items)
 

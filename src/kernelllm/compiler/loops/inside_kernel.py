@@ -351,7 +351,7 @@ def rewrite_forward(forward: Any, loop: LoopOfSteps, step: StepMethod) -> None:
             items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
             rest = [ast.unparse(i) for i in items if ast.unparse(i) != index]
             whole, dim, steps = ast.unparse(given.value), _slice_dim(given, index), ast.unparse(loop.steps)
-            every = f"{whole}.shape[{dim}]" in lengths(loop.steps, forward.body)  # else the loop may take fewer steps than there are
+            every = f"{whole}.shape[{dim}]" in lengths(loop.steps, forward.body)  # if not, the loop may take fewer steps than there are
             picked = ", ".join([":" if every else f":{steps}", *rest])
             loop.call.args[position] = syntax_tree(f"{whole}.movedim({dim}, 0)[{picked}]", mode="eval").body
     loop.call.args.insert(0, loop.steps)

@@ -320,7 +320,7 @@ class CandidateProcess(Closing):
             found: list[torch.Tensor] = []
             tree = values.encode(inputs, found)
             specs, size = arenas.layout(found, start=arenas.GUARD)
-            role = f"timed-{number}" if number else "inputs"  # they may be large, and no trial needs those of another now
+            role = f"timed-{number}" if number else "inputs"  # inputs may be large, and no trial needs those of another now
             known = self._timed_sets.get(role)
             arena = self._arena(role, size)
             if known is not inputs:

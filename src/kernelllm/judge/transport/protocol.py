@@ -105,7 +105,7 @@ class Construct(msgspec.Struct, tag="construct"):
     there: bool = False  # build on the GPU where that works: quick, and enough where all parameters are loaded afterwards
     fake: bool = False  # build without memory (FakeTensorMode): the compile check at original sizes
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
-    copied: bool = False  # likewise, and this one is a copy of it (copy.deepcopy)
+    copied: bool = False  # the model that was built before stays, and this one is a copy of it (copy.deepcopy)
     gradients: Gradients | None = None  # every later call of the model runs its backward too
 
 

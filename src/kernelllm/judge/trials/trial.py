@@ -244,7 +244,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
         if planned.is_first:
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
-    if run is not None and reference.gradients:  # neither may be left to torch
+    if run is not None and reference.gradients:  # neither forward nor backward may be left to torch
         evidence.watched += operators_by_pass(reference, size.label, run)
         evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:

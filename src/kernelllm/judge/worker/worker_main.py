@@ -79,7 +79,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.called: Any = None  # in a run: the model, with its backward where that is wanted
-        self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
+        self._stays: tuple[Any, Any] = None, None  # model and callable that were built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
         self.recorder.listen(packages_of(backend))
@@ -101,7 +101,7 @@ class Session:
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.SamplePrograms: self.sample,
-            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # it is open now
+            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # decoding the message has opened it
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
@@ -271,7 +271,7 @@ class Session:
                 add_host_reads(ops, inputs, self.recorder.floats_read - read[0], self.recorder.whole_read - read[1])
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
-            if fake_cuda.asked:  # it knows now that this is no GPU, whatever it made of the error
+            if fake_cuda.asked:  # the candidate knows now that this is no GPU, whatever it made of the error
                 raise NotImplementedError(f"{fake_cuda.asked[0]} has no answer without a GPU; judge this with --device cuda.")
         finally:
             self.launches.suppress(False)

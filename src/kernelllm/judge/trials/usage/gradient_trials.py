@@ -133,7 +133,7 @@ def _try_in_turn(
             for inputs in (first, given):
                 own.append(process.run(inputs, seed).value)
                 restore(process, reference, state)
-        except CandidateFailure:  # it does not serve so few
+        except CandidateFailure:  # the candidate does not serve so few rows
             restore(process, reference, state)
             return
         what = f"where a second forward{of} comes between a forward and its backward"
