@@ -40,7 +40,7 @@ class Launcher:
 
     def __init__(self, kernel):
         self.kernel, self.known, self.kinds, self.tuned = kernel, {}, {}, isinstance(kernel, triton.runtime.Autotuner)
-        self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # pointers come first
+        self.pointers = sum("_ptr" in name for name in kernel.arg_names)  # they come first
 
     def __getitem__(self, grid):
         def launch(*arguments, **named):
@@ -159,7 +159,7 @@ def launched_again(source: str) -> str:
     lines, classes = source.splitlines(), []
     for statement in reversed(syntax_tree(source).body):
         found = isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name in (STRAIGHT, NAME, ALIKE)
-        if found:  # the launcher may stand behind kernels of another part
+        if found:  # it may stand behind kernels of another part
             span = slice(statement.lineno - 1, statement.end_lineno)
             classes.append("\n".join(lines[span]))
             del lines[span]

@@ -276,7 +276,7 @@ def matmul_run(c, a, b, beta, alpha, allow_tf32, activation, other, join, into=N
         if pack_b:
             b = matmul_pack(b.transpose(-2, -1), precision == "tf32").transpose(-2, -1)
         if pack_a and pack_b:
-            k = a.shape[-1]  # both operands are padded: the zeros may be multiplied too
+            k = a.shape[-1]  # both padded: the zeros may be multiplied too
         block_m, block_n, block_k, splits, warps, stages = matmul_tiles(m, n, k, math.prod(batch), a.element_size())
         if acc == tl.int32:  # the tensor cores take 32 bytes at least, and sums of splits are floats
             block_k, splits = max(32, block_k), 1
