@@ -389,6 +389,6 @@ def refuse_idle(source: str, name: str) -> None:
         return
     computes = open_backend("triton").computes
     if not any(computes(ast.unparse(kernel)) for kernel in kernels):
-        does = f" Torch does {', '.join(left)}." if left else " Its forward hands tensors on as they are, or returns none."
-        fix = "Use a language model (-m)." if left else "See whether the forward returns what it computes."
+        does = f" Torch does {', '.join(left)}." if left else " Its forward hands tensors on as they are, or returns none or empty ones."
+        fix = "Use a language model (-m)." if left else "Let the forward return what it computes, on tensors with elements."
         raise CaptureError(f"{name!r} is not compiled: nothing is left for a kernel.{does}", fix=fix)
