@@ -85,7 +85,7 @@ def test_file_is_documented_and_small(path: Path) -> None:
     tree = ast.parse(text)
     told = ast.get_docstring(tree)
     assert told, f"{path} has no module docstring"
-    assert told.splitlines()[0].endswith((".", ":", "::", "?")), f"{path}: its first line, which `head -n1` shows, is no whole sentence"
+    assert told.splitlines()[0].endswith((".", ":", "::", "?")), f"{path}: its first line, which `grep -m1` shows, is no whole sentence"
     if path.name == "__init__.py" and "builtin" not in path.parts:
         assert re.search(r"\bStart\b", told), f"{path} does not say in which file to start"
     assert len(text.splitlines()) <= 400, f"{path} has {len(text.splitlines())} lines: what else does it do?"
