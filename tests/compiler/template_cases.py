@@ -183,17 +183,18 @@ def attention() -> None:
         want_here = F.scaled_dot_product_attention(*(x.double() for x in inputs), scale=0.3, enable_gqa=True)
         case(f"attention grouped {dtype}", A.attention(*inputs, scale=0.3), want_here.to(dtype))
     for dtype in (torch.float16, torch.bfloat16):
-        for t, s in ((70, 90), (3, 200)):
+        for t, s in ((70, 90), (3, 200), (1, 200)):
             q, k, v = draw(2, 4, t, 40, dtype=dtype), draw(2, 2, s, 40, dtype=dtype), draw(2, s, 2, 24, dtype=dtype).transpose(1, 2)
             keep, bias = torch.rand(2, 1, t, s) > 0.3, draw(t, s, dtype=dtype)
             near = (torch.arange(s) >= 67) & (torch.arange(s) < torch.tensor([68, 0])[:, None, None, None] + t)  # none for the second
-            masks = (("plain", None), ("causal", None), ("bool", keep), ("near", near), ("added", bias))
+            masks = (("plain", None), ("causal", None), ("bool", keep), ("near", near), ("added", bias),
+                     ("row", near[:, :, -1:]), ("added row", bias[:1]))  # fmt: skip
             for name, mask in masks:
                 causal = name == "causal"
-                wide = mask.double() if name == "added" else mask
+                wide = mask.double() if name.startswith("added") else mask
                 want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, enable_gqa=True)
                 case(f"attention {name} {t, dtype}", AH.half_attention(q, k, v, mask, causal), want.to(dtype))
-            bias[0], bias[1] = torch.finfo(dtype).min, float("-inf")
+            bias[0], bias[-1] = torch.finfo(dtype).min, float("-inf")
             wide_k, wide_v = (x.double().repeat_interleave(2, 1) for x in (k, v))
             written = torch.softmax(q.double() @ wide_k.transpose(-2, -1) / 40**0.5 + bias, -1) @ wide_v
             case(f"attention written out {t, dtype}", AH.half_attention(q, k, v, bias, nan_rows=True), written.to(dtype))

@@ -150,8 +150,15 @@ def product_should_read_one_row(m):
     return m == 1
 
 
+def one_row_tiles(n):
+    """(BLOCK_N, BLOCK_K) of one_row_kernel: at least two programs a core."""
+    return (8, 512) if n > 2048 else (4, 1024)
+
+
 def few_rows_tiles(m, n, k, b_last):
     """(BLOCK_N, BLOCK_K, spans of K, num_warps, num_stages) of few_rows_kernel: about 192 programs, one span where K is not deep."""
+    if 2048 <= k < 4096 and n <= 2048:
+        return (64, 128, 4, 4, 4) if b_last else (64, 64, 4, 4, 5)
     if k < 4096:
         return (32, 128, 1, 4, 5) if b_last else (64, 64, 1, 4, 5)
     spans = max(1, 192 // triton.cdiv(n, 64))
@@ -165,8 +172,9 @@ def few_rows(a, b, c, other, finish):
     if m == 1 and b.stride(0) == 1 and product_should_read_one_row(m):
         out = torch.empty((m, n), device=a.device, dtype=a.dtype)
         other = out if other is None else other
-        one_row_kernel[(triton.cdiv(n, 8),)](
-            a, b, c, other, out, n, k, a.stride(1), b.stride(1), c.stride(1), other.stride(1), *finish, 8, 512, num_warps=4
+        block_n, block_k = one_row_tiles(n)
+        one_row_kernel[(triton.cdiv(n, block_n),)](
+            a, b, c, other, out, n, k, a.stride(1), b.stride(1), c.stride(1), other.stride(1), *finish, block_n, block_k, num_warps=4
         )
         return out
     block_n, block_k, spans, warps, stages = few_rows_tiles(m, n, k, b.stride(0) == 1)
@@ -189,7 +197,7 @@ def few_rows(a, b, c, other, finish):
 
 def joined_rows_tiles(m):
     """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages) of products that are computed together."""
-    return (1, 8, 512, 4, 3) if m == 1 else (max(16, triton.next_power_of_2(m)), 32, 128, 4, 4)
+    return (1, 8, 256, 4, 3) if m == 1 else (max(16, triton.next_power_of_2(m)), 32, 128, 4, 4)
 
 
 def few_rows_gated(a, b, gate, activation, b_bias, gate_bias):

@@ -263,9 +263,9 @@ def gated_matmul(a, b, gate, activation, b_bias=None, gate_bias=None, allow_tf32
     """
     m, n = a.shape[0], b.shape[1]
     short = half_activation(activation)
-    if m <= 16 and product_should_read_few_rows(m) and m * a.shape[1] * n > 0 and b.stride(0) == 1 and gate.stride(0) == 1:
-        if (b_bias is None) == (gate_bias is None):
-            return few_rows_gated(a, b, gate, short, b_bias, gate_bias)
+    few = m <= 16 and product_should_read_few_rows(m) and m * a.shape[1] * n > 0
+    if few and b.stride(0) == 1 and gate.stride(0) == 1 and (b_bias is None) == (gate_bias is None):
+        return few_rows_gated(a, b, gate, short, b_bias, gate_bias)
     cores = described_cores(a) if m > 16 and a.shape[1] > 0 and n > 0 and described_order(a) is not None else 0
     if cores and n % 8 == 0:
         pair = gated_pair(b, gate)
