@@ -239,6 +239,7 @@ def lm_options_from(given: dict[str, Any]) -> LMOptions:
 
 
 def key_value(text: str) -> tuple[str, str]:
+    """Key and value of ``-O KEY=VALUE``. Raises UsageError."""
     from kernelllm.core.errors import UsageError
 
     key, equals, value = text.partition("=")

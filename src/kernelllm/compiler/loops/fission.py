@@ -15,7 +15,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name
 from kernelllm.compiler.loops.chunk_states import steps_in_front
 from kernelllm.compiler.loops.inside_kernel import Stacks, Unfit, need
 from kernelllm.compiler.loops.reversed_loops import is_call

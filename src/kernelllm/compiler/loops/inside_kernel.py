@@ -99,10 +99,12 @@ def rewritten(source: str, change: Callable[[Any, LoopOfSteps, StepMethod, Any],
 
 
 def span(node: ast.FunctionDef) -> tuple[int, int]:
+    """First and last line of a function, its decorators included."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.end_lineno or 0
 
 
 def need(condition: object) -> None:
+    """Raise Unfit where a condition of the rewrite does not hold."""
     if not condition:
         raise Unfit
 
