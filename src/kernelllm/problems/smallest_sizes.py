@@ -14,7 +14,7 @@ from kernelllm.problems.trace import Trace
 _ROUND = 64
 """What a size between others is a multiple of where the problem takes no odd one."""
 _TIMES_THE_BUDGET = 8
-"""How many times as much as a shrunk set a set with a size between others may cost."""
+"""So many times what a shrunk set may cost, a set with a size between others may."""
 
 
 def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
 
 
 def sets_outside(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
-    """Up to ``most`` sets in which one size lies beyond the next of ``bounds`` above all that were tried, or below the next one
+    """Likewise up to ``most`` sets in which one size lies beyond the next of ``bounds`` above all that were tried, or below the next one
     under them."""
 
     def lengths(taken: set[int]) -> list[list[int]]:

@@ -79,7 +79,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.called: Any = None  # in a run: the model, with its backward where that is wanted
-        self._stays: tuple[Any, Any] = None, None  # model and callable that were built before
+        self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
         self.recorder.listen(packages_of(backend))
