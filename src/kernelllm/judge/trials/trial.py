@@ -20,11 +20,11 @@ from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.compare import Comparison
 from kernelllm.judge.trials.comparison.low_precision_results import report_low_precision
-from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
-from kernelllm.judge.trials.comparison.output_structure import refuse_empty, report_names, report_nan
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.inputs import input_distribution
 from kernelllm.judge.trials.inputs.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.output_comparison import OutputComparison
+from kernelllm.judge.trials.output_structure import refuse_empty, report_names, report_nan
 from kernelllm.judge.trials.reference_runs.operators_by_pass import operators_by_pass
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
