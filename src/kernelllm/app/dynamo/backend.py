@@ -100,7 +100,7 @@ def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any],
     from kernelllm.app.dynamo.any_device import partitioned
     from kernelllm.app.dynamo.recorded_graph import ForwardRecording, RecordedGraph
     from kernelllm.app.dynamo.split_graph import runner
-    from kernelllm.problems.graphs import idle_masks
+    from kernelllm.problems.graphs import trivial_masks
     from kernelllm.problems.graphs.masked_attention import keep_whole
 
     forward = ForwardRecording()
@@ -112,7 +112,7 @@ def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any],
 
         return compiled
 
-    idle_masks.drop(graph)
+    trivial_masks.drop(graph)
     if not (torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in example_inputs)):
         keep_whole(graph)
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(

@@ -68,12 +68,12 @@ class GraphKernel:
 
     @property
     def begun(self) -> bool:
-        """Whether it was called."""
+        """Whether the graph was called."""
         return self._decided or self._answer is not None
 
     @property
     def settled(self) -> bool:
-        """Whether it is decided what runs it."""
+        """Whether it is decided what runs the graph."""
         return self._decided
 
     @property

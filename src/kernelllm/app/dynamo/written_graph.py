@@ -71,7 +71,7 @@ class _Weights:
         self._last: list[Any] = [None] * len(names)
 
     def set(self, inputs: Sequence[Any]) -> None:
-        """They are the same ones at most calls."""
+        """Put these inputs into the module that the file defines; at most calls they are the same tensors as before."""
         for at, (place, held, name) in enumerate(self._places):
             if inputs[place] is not self._last[at]:
                 held[name] = self._last[at] = inputs[place]

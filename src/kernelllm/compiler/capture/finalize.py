@@ -56,6 +56,7 @@ _RESERVED = {
 def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
+    """The Captured of a traced graph. Raises Untraceable for what no file can hold."""
     env = built.env
     for node in graph.graph.find_nodes(op="get_attr"):
         if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):
@@ -78,7 +79,7 @@ def to_captured(
     for node in list(graph.graph.find_nodes(op="placeholder")):
         if node in arguments:
             continue
-        compared = not symbolic and leaf_of[node].kind == "input"  # its sizes may have decided something
+        compared = not symbolic and leaf_of[node].kind == "input"  # an input's sizes may have decided something
         if not node.users and not compared:
             graph.graph.erase_node(node)
     graph.graph.lint()

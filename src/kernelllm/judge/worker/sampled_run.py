@@ -21,7 +21,7 @@ from kernelllm.problems.without_dynamo import OperatorMode
 _MOST = 2**18
 """Elements of an output that are looked at."""
 _UNEVEN = 4.0
-"""So many times as many elements as those of the programs that ran, another program may write."""
+"""How many times as many elements as the programs that ran another program may write."""
 
 
 def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Launches, fault: Callable[[], str]) -> p.Sampled:

@@ -101,7 +101,7 @@ class Session:
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.SamplePrograms: self.sample,
-            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # it is open now
+            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # decoding the message has opened it
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
@@ -175,9 +175,9 @@ class Session:
         if self.module is None:
             with self.candidate_code("import"):
                 self.module = self.backend.load(Path(self.path), fake_cuda.CANDIDATE)
-        kind = getattr(self.module, command.class_name, None)
+        kind = getattr(self.module, "ModelNew", None)
         if kind is None:
-            raise NotACandidate(f"The candidate defines no {command.class_name}.")
+            raise NotACandidate("The candidate defines no ModelNew.")
         args, kwargs = self.decode(command.args)
         if command.fake:
             from kernelllm.judge.worker import fake_run
@@ -193,7 +193,7 @@ class Session:
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
-            raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
+            raise NotACandidate("ModelNew objects cannot be called; derive it from torch.nn.Module and define forward.")
         self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
         return p.Constructed(command.id, model_state.entries(self.model), bool(getattr(self.model, "training", True)))
 
@@ -271,7 +271,7 @@ class Session:
                 add_host_reads(ops, inputs, self.recorder.floats_read - read[0], self.recorder.whole_read - read[1])
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
-            if fake_cuda.asked:  # it knows now that this is no GPU, whatever it made of the error
+            if fake_cuda.asked:  # the candidate knows now that this is no GPU, whatever it made of the error
                 raise NotImplementedError(f"{fake_cuda.asked[0]} has no answer without a GPU; judge this with --device cuda.")
         finally:
             self.launches.suppress(False)

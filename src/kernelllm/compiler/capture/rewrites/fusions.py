@@ -158,7 +158,7 @@ def _join(edit: Editor) -> None:
             first, *rest = product.args
             if factor is not None:
                 first = edit.call(aten.mul.Tensor, first, factor)
-                first.meta = {**mine.meta, "val": first.meta["val"]}  # it is named after what the module wrote
+                first.meta = {**mine.meta, "val": first.meta["val"]}  # the product is named after what the module wrote
             joined = {"other": _as_matrix(edit, other, product), "join": _JOINS[node.target]}
             kwargs = {**product.kwargs, **({"activation": activation} if activation else {}), **joined}
             out = edit.template(str(product.target).split(".")[1], first, *rest, **kwargs)

@@ -28,7 +28,7 @@ _SIZES = re.compile(r"torch\.empty\(\(([\d, ]*\d),?\), ")
 """Sizes that torch is quicker to read as arguments of their own: 2 us for 3 on an H100's host."""
 
 
-class FixedPath(GraphCode):
+class KnownSizesPath(GraphCode):
     """The statements of the path, and how forward gets there."""
 
     def __init__(self, file: MainGraph, lowered: Lowered) -> None:
