@@ -602,6 +602,13 @@ def test_strides_that_are_others_than_those_of_the_trace(process: References) ->
     process.wait.set()
 
 
+def test_inputs_of_turned_signs_are_eager_s(process: References) -> None:
+    fast, x = torch.compile(lambda x: (x * 2).abs() + x, backend=kernelllm, options={"cache": False}), torch.ones(3, 4, dtype=torch.complex64)
+    for given in (torch.ones(3, 4), x.mul(1j).conj().imag, torch._neg_view(torch.ones(3, 4))):
+        torch.testing.assert_close(fast(given), (given * 2).abs() + given)
+    assert "opposite" in str(compile_report())
+
+
 def _lost(order: WriteRequest, limit_s: float) -> WriteResult:
     raise WorkerError("The process that writes kernels has ended.")
 

@@ -98,7 +98,8 @@ class Guards:
 
     def given(self) -> list[str]:
         """Statements ahead of all: the mode, autocast, and arguments that are no tensors."""
-        return [*self._mode(), *self._autocast(), *(self.settings.asked(self.names["settings_of"]) if self.settings else []), *self._plain()]
+        settings = self.settings.asked(self.names["settings_of"]) if self.settings else []
+        return [*self._mode(), *self._autocast(), *settings, *self._plain()]
 
     def _autocast(self) -> list[str]:
         if self.silent or not self.captured.autocasts:
