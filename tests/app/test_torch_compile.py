@@ -581,6 +581,34 @@ def test_autocast_around_a_compiled_module_is_eager_s(process: References) -> No
         torch.testing.assert_close(one[1:], results[0][1:], rtol=0.03, atol=0.03)
 
 
+class Turned(nn.Module):
+    """Its norm gives other strides than those of a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm((x * 2).transpose(1, 2)).transpose(1, 2))
+
+
+def test_strides_that_are_others_than_those_of_the_trace(process: References) -> None:
+    torch.manual_seed(0)
+    net, x = Turned(), torch.randn(6, 5, 16)
+    expected = copy.deepcopy(net)(x)
+    process.wait.clear()
+    out = compiled(net, verify="background")(x)  # by eager
+    torch.testing.assert_close(out, expected)
+    process.wait.set()
+
+
+def test_inputs_of_turned_signs_are_eager_s(process: References) -> None:
+    fast, x = torch.compile(lambda x: (x * 2).abs() + x, backend=kernelllm, options={"cache": False}), torch.ones(3, 4, dtype=torch.complex64)
+    for given in (torch.ones(3, 4), x.mul(1j).conj().imag, torch._neg_view(torch.ones(3, 4))):
+        torch.testing.assert_close(fast(given), (given * 2).abs() + given)
+    assert "opposite" in str(compile_report())
+
+
 def _lost(order: WriteRequest, limit_s: float) -> WriteResult:
     raise WorkerError("The process that writes kernels has ended.")
 
