@@ -318,6 +318,8 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/row_reductions.py", "the value of a size at the problem's own sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
+    *_each("compiler/capture/size_quotients.py", "common powers of sizes cancel", "torch.utils._sympy.functions",
+           "simple_floordiv_gcd(p, q)"),
     *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
     *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",
