@@ -110,6 +110,8 @@ CAPTURE = (
         "FunctionalTensor.fill_diagonal_",
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
+    *_each("compiler/capture/decompositions/grid_samples.py", "outside of an image torch's reads its first pixel times 0",
+           "torch._decomp.decompositions", "_grid_sampler_2d(a, grid, interpolation_mode, padding_mode, align_corners, _expand_grid)"),
     *_each(
         "compiler/capture/decompositions/interpolation.py", "torch's is NaN between infinite neighbours", "torch._decomp.decompositions",
         "_upsample_linear(input, output_size, align_corners, scales)",
