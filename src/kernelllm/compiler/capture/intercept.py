@@ -27,6 +27,7 @@ from kernelllm.compiler.capture.decompositions import (
     batched_functions,
     composite_functions,
     flex_scores,
+    grid_samples,
     interpolation,
     linear_algebra,
     norms_of_lists,
@@ -111,6 +112,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         interpolation.patched(stack)
+        grid_samples.patched(stack)
         patch(stack, FunctionalTensor, "unfold", _either(composite_functions.unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:
