@@ -59,9 +59,7 @@ def to_captured(
 ) -> Captured:
     """The Captured of a traced graph. Raises Untraceable for what no file can hold."""
     env = built.env
-    for node in graph.graph.find_nodes(op="get_attr"):
-        if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):
-            raise Untraceable(f"an object that the forward makes and an operator takes: {type(held).__name__}")
+    _refuse_objects(graph)
     if built.ways > 1:
         branches.shared(graph, built.ways)
     graph = without_complex(graph, built, options)
@@ -115,6 +113,12 @@ def to_captured(
         autocasts=autocasts,
         digits=_named_by_digits(built.model),
     )
+
+
+def _refuse_objects(graph: torch.fx.GraphModule) -> None:
+    for node in graph.graph.find_nodes(op="get_attr"):
+        if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):
+            raise Untraceable(f"an object that the forward makes and an operator takes: {type(held).__name__}")
 
 
 def _named_by_digits(model: torch.nn.Module) -> dict[str, str]:

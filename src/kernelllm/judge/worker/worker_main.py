@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import gc
 import os
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,7 +81,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.called: Any = None  # in a run: the model, with its backward where that is wanted
-        self._made: tuple[str, Any, Any, int] = "", (), {}, 0
+        self._made: tuple[Any, Any, int] = (), {}, 0
         self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
@@ -180,7 +180,7 @@ class Session:
         if kind is None:
             raise NotACandidate("The candidate defines no ModelNew.")
         args, kwargs = self.decode(command.args)
-        self._made = command.class_name, args, kwargs, command.seed
+        self._made = args, kwargs, command.seed
         context = fake_tensors() if command.fake else contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
@@ -230,16 +230,13 @@ class Session:
         return self._given[1]
 
     def run(self, command: p.RunOnce) -> p.Reply:
-        """One call of the model."""
         values.corrupt(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
-        if command.setting == MULTIPROCESSORS:
-            called = rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
+        outputs, called = list[torch.Tensor](), self._to_call(command)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
@@ -250,14 +247,13 @@ class Session:
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
         guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
-        noise = functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
                 run_context(command, self.model, inputs),
-                self.candidate_code("run", noise=noise),
+                self.candidate_code("run", noise=partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None),
                 guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
@@ -288,14 +284,18 @@ class Session:
             self._flops.update(flops)
             self._kernel_flops.update(of_kernels)
         reply = self._deliver(command.id, self._arenas[command.output.key])
-        if guard_regions is not None:
+        if guard_regions:
             guard_regions.check()
         return reply
 
+    def _to_call(self, command: p.RunOnce) -> Any:
+        if command.setting == MULTIPROCESSORS:
+            return rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
+        return self.model if command.named or command.by_name else self.called
+
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
         state = [tensor for name, (tensor, _) in trusted_torch.named_state(self.model).items() if name in self._loaded]
-        given = values.flatten(self._given[1])
-        others = *self._outputs[1], *self._held[1], *state, *given
+        others = *self._outputs[1], *self._held[1], *state, *(given := values.flatten(self._given[1]))
         return *traces.left(*self._outputs, state), *self._kept.told(self._outputs[1], given, others)
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:
