@@ -19,7 +19,7 @@ _ONLY_NOTED = ("aten::record_stream", "aten::retain_grad")
 
 
 class CallTraces:
-    """Of one call; made before it."""
+    """What one call does beside its result. It is made before the call."""
 
     def __init__(self, model: Any, inputs: Any) -> None:
         self._modules = [(part, part.training) for _, part in trusted_torch.submodules(model)] if isinstance(model, torch.nn.Module) else []
@@ -50,7 +50,7 @@ class CallTraces:
             now = memory(tensor)
             if now != before:
                 self._created.add(now[0])
-            if torch.Tag.inplace_view not in func.tags:  # those change the tensor, not its memory
+            if torch.Tag.inplace_view not in func.tags:  # view operators in place change the tensor, not its memory
                 self._written.add(now)
         schema = func._schema
         if schema.returns and schema.returns[0].alias_info is None:
@@ -96,7 +96,7 @@ def memory(tensor: torch.Tensor) -> _Range:
 
 
 def scattered(outputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """Numbers of those that are not contiguous."""
+    """Positions of the outputs that are not contiguous."""
     return tuple(i for i, output in enumerate(outputs) if output.layout is torch.strided and not output.is_contiguous())
 
 

@@ -64,7 +64,7 @@ def sets_outside(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
 
 
 def sets_at(problem: Problem, tried: Sequence[Mapping[str, Any]], exact: Sequence[tuple[int, int]], most: int) -> list[dict[str, Any]]:
-    """Likewise up to ``most`` sets in which one size is one of ``exact``, of those that no size in the sets ``tried`` is: (0, number), or
+    """Up to ``most`` sets in which one size is one of ``exact``, of those that no size in the sets ``tried`` is: (0, number), or
     (divisor, remainder)."""
 
     def lengths(taken: set[int]) -> list[list[int]]:

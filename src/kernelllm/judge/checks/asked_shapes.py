@@ -36,7 +36,7 @@ def _bounded_range(*bounds: int) -> range:
 
 
 _MATHS = frozenset({"prod", "gcd", "isqrt", "cdiv"})
-"""Those of ``math`` or of a kernel language, called by their module."""
+"""Functions of ``math`` or of a kernel language, called by their module."""
 _FUNCTIONS: dict[str, Any] = {
     "len": len, "sum": sum, "all": all, "any": any, "min": min, "max": max, "abs": abs, "int": int, "bool": bool, "set": set,
     "sorted": sorted, "tuple": tuple, "list": list, "str": str, "range": _bounded_range, "prod": math.prod, "gcd": math.gcd,
@@ -66,7 +66,7 @@ class SizeCondition:
 
 
 def size_conditions(source: str) -> tuple[SizeCondition, ...]:
-    """Those of branches on the host that do more than raise an error."""
+    """The conditions on sizes by which branches on the host do more than raise an error."""
     known, found = parse_source(source), dict[str, SizeCondition]()
     helpers = dict(_helpers(known)) if known else {}
     for test, bound in _asked(known) if known else ():

@@ -22,7 +22,7 @@ _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Mod | ast.FloorDiv | ast.BitAnd
 
 
 def compared_sizes(source: str) -> tuple[int, ...]:
-    """Such numbers in ascending order: literals, products of them, and names that the file gives to one."""
+    """The numbers that sizes are compared with, in ascending order: literals, products of them, and names that the file gives to one."""
     compares, named = _compares(source)
     found = {_number(side, named) for node in compares for side in (node.left, *node.comparators)}
     known = parse_source(source)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernelllm.judge.caller_settings import MULTIPROCESSORS, setting
-from kernelllm.judge.transport import protocol as p
+from kernelllm.backends.base import Backend
+from kernelllm.judge.caller_settings import setting
 from kernelllm.judge.transport import trusted_torch
 from kernelllm.judge.worker import fake_cuda
 from kernelllm.problems.seeds import seed_all
+
+_Code = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 def fake_tensors() -> contextlib.AbstractContextManager[Any]:
@@ -22,17 +25,14 @@ def fake_tensors() -> contextlib.AbstractContextManager[Any]:
     return fake_run.fake_tensors()
 
 
-def called_model(session: Any, command: p.RunOnce, made: tuple[str, Any, Any, int]) -> Any:
-    """What a command calls: the model of a worker's session, with its backward where it has one, or one as it is that was built on another
-    GPU. ``made``: its class, arguments and seed."""
-    model, (kind, args, kwargs, seed) = session.model, made
-    if command.setting != MULTIPROCESSORS or not isinstance(model, torch.nn.Module):
-        return model if command.named or command.by_name else session.called
-    with setting(MULTIPROCESSORS, model), session.candidate_code("import"):
-        module = session.backend.load(Path(session.path), fake_cuda.CANDIDATE)
-    with setting(MULTIPROCESSORS, model), session.candidate_code("construct"):
+def rebuilt(backend: Backend, path: str, candidate_code: _Code, name: str, model: Any, made: tuple[Any, Any, int]) -> Any:
+    """A model as ``model`` is, built where the setting of this ``name`` holds. ``made``: its arguments and seed."""
+    args, kwargs, seed = made
+    with setting(name, model), candidate_code("import"):
+        module = backend.load(Path(path), fake_cuda.CANDIDATE)
+    with setting(name, model), candidate_code("construct"):
         seed_all(seed)
-        other = getattr(module, kind)(*args, **kwargs)
+        other = module.ModelNew(*args, **kwargs)
     before, own = trusted_torch.named_state(model), trusted_torch.named_state(other)
     with torch.no_grad():
         for key, (tensor, _) in own.items():

@@ -24,7 +24,7 @@ _OVERWRITING = frozenset({"fill_", "zero_", "copy_", "masked_fill_", "index_put_
 """Operators that put other values into some elements of a tensor, or all, beside those that compute each from itself."""
 _COPIES = frozenset({"_to_copy", "clone"})
 _UNEVEN = 4.0
-"""So many times as many elements as those of the programs that ran, another program may write."""
+"""How many times as many elements as the programs that ran another program may write."""
 
 
 def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Launches, fault: Callable[[], str]) -> p.Sampled:

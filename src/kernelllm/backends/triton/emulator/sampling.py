@@ -55,12 +55,12 @@ class Sampling(SampledLaunches):
         self._of_singles: dict[int, tuple[int, float, list[Any]]] = {}
         """What it was before programs ran in groups."""
         self.storages: Storages = {}
-        """That the launch under way may touch."""
+        """Memory that the launch under way may touch."""
         self.marks = WrittenElements()
         self._unwritten_read: dict[int, list[Any]] = {}
         """Memory to elements that no program of an earlier launch stores, and that stores of a later one depend on."""
         self._of_unwritten: dict[int, Any] = {}
-        """Such elements that the launch under way has read since its last store."""
+        """Elements of that kind that the launch under way has read since its last store."""
         self._stained: set[int] = set()
         """Memory that torch wrote into from what lacks something."""
         self.covers = False
@@ -90,7 +90,7 @@ class Sampling(SampledLaunches):
         return found + [(*found[-1][:axis], number, *found[-1][axis + 1 :]) for axis, number in named]
 
     def ran(self, programs: int) -> None:
-        """So many programs more of the launch under way ran."""
+        """Count programs of the launch under way that have run."""
         self._ran += programs
 
     def goes_on(self, *, whole: bool) -> bool:

@@ -93,6 +93,7 @@ def cast_like(value: Any, other: Any) -> Any:
 
 
 def to_float64(value: Any) -> Any:
+    """Copies of all tensors, floating-point ones in float64."""
     return mapped(value, lambda t: t.double() if t.is_floating_point() else t.clone())
 
 

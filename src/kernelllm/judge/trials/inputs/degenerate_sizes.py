@@ -13,9 +13,9 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.trials.comparison.compare import Rules
-from kernelllm.judge.trials.comparison.output_comparison import well_conditioned
 from kernelllm.judge.trials.comparison.same_computation import same_structure
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.output_comparison import well_conditioned
 from kernelllm.judge.trials.sampled_programs import PreparedRun
 from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings
 from kernelllm.problems.readable_sizes import readable

@@ -176,7 +176,7 @@ def _has_a_mode(module: torch.nn.Module, source: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As it is handed to the candidate, which makes of it what it has there."""
+    """A value as it is handed to the candidate's process."""
     if isinstance(value, torch.Tensor):
         return value.flatten().tolist()
     return list(value) if isinstance(value, tuple) else value
