@@ -56,7 +56,6 @@ _RESERVED = {
 def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
-    """The Captured of a traced graph. Raises Untraceable for what no file can hold."""
     env = built.env
     for node in graph.graph.find_nodes(op="get_attr"):
         if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):

@@ -175,9 +175,9 @@ class Session:
         if self.module is None:
             with self.candidate_code("import"):
                 self.module = self.backend.load(Path(self.path), fake_cuda.CANDIDATE)
-        kind = getattr(self.module, "ModelNew", None)
+        kind = getattr(self.module, command.class_name, None)
         if kind is None:
-            raise NotACandidate("The candidate defines no ModelNew.")
+            raise NotACandidate(f"The candidate defines no {command.class_name}.")
         args, kwargs = self.decode(command.args)
         if command.fake:
             from kernelllm.judge.worker import fake_run
@@ -193,7 +193,7 @@ class Session:
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
-            raise NotACandidate("ModelNew objects cannot be called; derive it from torch.nn.Module and define forward.")
+            raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
         self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
         return p.Constructed(command.id, model_state.entries(self.model), bool(getattr(self.model, "training", True)))
 
