@@ -110,6 +110,8 @@ CAPTURE = (
         "FunctionalTensor.fill_diagonal_",
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
+    *_each("compiler/capture/decompositions/grid_samples.py", "outside of an image torch's reads its first pixel times 0",
+           "torch._decomp.decompositions", "_grid_sampler_2d(a, grid, interpolation_mode, padding_mode, align_corners, _expand_grid)"),
     *_each(
         "compiler/capture/decompositions/interpolation.py", "torch's is NaN between infinite neighbours", "torch._decomp.decompositions",
         "_upsample_linear(input, output_size, align_corners, scales)",
@@ -318,6 +320,8 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/row_reductions.py", "the value of a size at the problem's own sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
+    *_each("compiler/capture/size_quotients.py", "common powers of sizes cancel", "torch.utils._sympy.functions",
+           "simple_floordiv_gcd(p, q)"),
     *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
     *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",
@@ -341,6 +345,9 @@ INDUCTOR = (
 )  # fmt: skip
 
 LAUNCHES = (
+    *_each("app/dynamo/replayed_host.py", "launches beside a file's launchers are seen", "triton.runtime.jit",
+           "JITFunction.run(self, args, grid, warmup, kwargs)"),
+    *_each("app/dynamo/replayed_host.py", "a file's memory for descriptors is set again", "triton", "set_allocator(allocator)"),
     *_each("the worker", "launches are seen, suppressed or compiled only", "triton.runtime.jit",
            "JITFunction.run(self, args, grid, warmup, kwargs)"),
     *_each("the worker", "launches of compiled objects are seen too", "triton.compiler.compiler", "CompiledKernel._init_handles(self)"),

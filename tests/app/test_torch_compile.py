@@ -581,6 +581,34 @@ def test_autocast_around_a_compiled_module_is_eager_s(process: References) -> No
         torch.testing.assert_close(one[1:], results[0][1:], rtol=0.03, atol=0.03)
 
 
+class Turned(nn.Module):
+    """Its norm gives other strides than those of a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm((x * 2).transpose(1, 2)).transpose(1, 2))
+
+
+def test_strides_that_are_others_than_those_of_the_trace(process: References) -> None:
+    torch.manual_seed(0)
+    net, x = Turned(), torch.randn(6, 5, 16)
+    expected = copy.deepcopy(net)(x)
+    process.wait.clear()
+    out = compiled(net, verify="background")(x)  # by eager
+    torch.testing.assert_close(out, expected)
+    process.wait.set()
+
+
+def test_inputs_of_turned_signs_are_eager_s(process: References) -> None:
+    fast, x = torch.compile(lambda x: (x * 2).abs() + x, backend=kernelllm, options={"cache": False}), torch.ones(3, 4, dtype=torch.complex64)
+    for given in (torch.ones(3, 4), x.mul(1j).conj().imag, torch._neg_view(torch.ones(3, 4))):
+        torch.testing.assert_close(fast(given), (given * 2).abs() + given)
+    assert "opposite" in str(compile_report())
+
+
 def _lost(order: WriteRequest, limit_s: float) -> WriteResult:
     raise WorkerError("The process that writes kernels has ended.")
 
@@ -739,6 +767,39 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(pr
             torch.manual_seed(0)
             results.append([*(run(x) for _ in range(5)), torch.rand(3)])
     torch.testing.assert_close(*results)
+    assert len(runs) > 2  # after it gave the same as the file twice
+
+
+class Total(nn.Module):
+    """Running sums in a part of a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total[1:4] += x.sum(0)[1:4]
+        return (x * self.total).tanh()
+
+
+def test_what_is_prepared_of_a_file_that_writes_in_place_is_tried_on_what_was_there_before(
+    process: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
+    module, x = Total(), torch.randn(4, 6)
+    other, runs, prepare = copy.deepcopy(module), [], host_code.prepared
+
+    def counted(*given: Any) -> Any:
+        run = prepare(*given)
+        return lambda *inputs: (runs.append(1), run(*inputs))[1]
+
+    process.change = lambda source: source.replace("def forward(self, ", known)
+    monkeypatch.setattr(host_code, "prepared", counted)
+    fast = compiled(other)
+    with torch.no_grad():
+        for i in range(5):
+            torch.testing.assert_close(fast(x + i), module(x + i))
+            torch.testing.assert_close(other.total, module.total)
     assert len(runs) > 2  # after it gave the same as the file twice
 
 

@@ -163,6 +163,22 @@ def test_mode(file: Path) -> None:
     assert evaluated.startswith("RuntimeError: The kernels compute what the module does after train()")
 
 
+@written(BATCH_NORM)
+def test_settings_of_layers_and_how_vectors_lie_stay_as_the_constructor_makes_them(file: Path) -> None:
+    start, run = "import copy; m = copy.deepcopy(ModelNew(20)); ", "m(torch.randn(5, 20))"
+    ran, eps, momentum, chance, expanded, turned, negated = outcomes(
+        file, start + "m.norm.weight = torch.nn.Parameter(torch.ones(20)); m.norm.eps = 1e-5; m.to('cpu'); " + run,
+        start + "m.norm.eps = 0.1; " + run, start + "m.norm.momentum = None; " + run, start + "m.drop.p = 0.5; " + run,
+        start + "m.norm.weight = torch.nn.Parameter(torch.ones(1).expand(20))",
+        start + "m.load_state_dict({**m.state_dict(), 'norm.running_mean': torch._neg_view(torch.ones(20))}, assign=True)",
+        start + "m(torch.ones(5, 20, dtype=torch.complex64).conj().imag)",
+    )  # fmt: skip
+    assert ran == ""
+    assert {eps, momentum, chance} == {"NotImplementedError: The kernels were written for other settings of the model and its layers"}
+    assert all("the kernels take vectors whose elements lie side by side" in e for e in (expanded, turned))
+    assert negated.startswith("ValueError: x: its memory holds the opposite")
+
+
 def test_a_forward_that_does_not_ask_for_its_mode_runs_in_both(tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(compiled(Problem(name="guarded", source=LAYER), Options()), encoding="utf-8")
@@ -213,6 +229,25 @@ def test_gradients_are_refused_and_inference_is_not(file: Path) -> None:
     assert (plain, frozen, in_place) == ("", "", "")
     assert parameter.startswith("RuntimeError: ModelNew is for inference")
     assert given.startswith("RuntimeError: ModelNew is for inference")
+
+
+SMALLEST = """
+import torch, torch.nn.functional as F
+class Model(torch.nn.Module):
+    def forward(self, x, a, b): return F.pad(x, (2, 1), mode="circular").cos(), a // b
+def get_inputs(): return [torch.randn(6, 5, 10), torch.randint(-99, 99, (6,), dtype=torch.int8), torch.full((6,), -7, dtype=torch.int8)]
+"""
+
+
+@written(SMALLEST)
+def test_circular_pads_of_less_than_they_repeat_and_the_smallest_whole_number(file: Path) -> None:
+    numbers = "a, b = torch.full((6,), -128, dtype=torch.int8), torch.tensor([-1, -3, -127, -128, 3, 127], dtype=torch.int8); "
+    ran, one, none = outcomes(
+        file, numbers + "assert ModelNew()(torch.randn(6, 5, 2), a, b)[1].equal(a // b), ModelNew()(torch.randn(6, 5, 2), a, b)[1]",
+        numbers + "ModelNew()(torch.randn(6, 5, 1), a, b)", numbers + "ModelNew()(torch.randn(6, 5, 0), a, b)",
+    )  # fmt: skip
+    assert ran == ""
+    assert all(e.startswith("ValueError: the kernels were written for x_size2 >= 2") for e in (one, none))
 
 
 BRANCHES = """
@@ -488,3 +523,48 @@ def test_layers_in_both_modes_stay_in_them(file: Path) -> None:
     call = "m = ModelNew(6); m.frozen.eval(); {}m(torch.randn(3, 6, 7))"
     as_is, after_eval, after_train = outcomes(file, *(call.format(mode) for mode in ("", "m.eval(); ", "m.train(); ")))
     assert (as_is, ["its mode" in error for error in (after_eval, after_train)]) == ("", [True, True])
+
+
+TIED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, i, o, groups):
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(groups, i)
+        self.lift = torch.nn.Conv1d(i, o, 3, padding=1)
+        self.skip = torch.nn.Identity() if i == o else torch.nn.Conv1d(i, o, 1)
+    def forward(self, x): return self.skip(x) + self.lift(self.norm(x).relu())
+channels, width, groups = 64, 64, 32
+def get_inputs(): return [torch.randn(2, channels, 20)]
+def get_init_inputs(): return [channels, width, groups]
+"""
+
+
+@written(TIED)
+def test_arguments_that_the_constructor_found_equal(file: Path) -> None:
+    """Of the parameters that the forward reads, the first has one of the two sizes alone."""
+    ran, wide = outcomes(file, "ModelNew(96, 96, 32)(torch.randn(2, 96, 9))", "ModelNew(96, 64, 32)(torch.randn(2, 96, 9))")
+    assert (ran, "o == i" in wide) == ("", True)
+
+
+CHUNKED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, chunk):
+        super().__init__()
+        self.chunk = chunk
+    def forward(self, x, image):
+        sums = x.view(x.shape[0], x.shape[1] // self.chunk, self.chunk).sum(2)
+        square = (image @ image).flatten(1).view(-1, image.shape[1], image.shape[2])
+        return torch.cat((torch.zeros_like(sums[:, :1]), sums), 1)[:, :-1], square.softmax(2)
+chunk, side = 8, 24
+def get_inputs(): return [torch.randn(3, 64), torch.randn(2, side, side)]
+def get_init_inputs(): return [chunk]
+"""
+
+
+@written(CHUNKED)
+def test_a_slice_of_as_many_rows_as_two_sizes_divide_into(file: Path) -> None:
+    """What a quotient is at its least must not end in a division by zero; and of ``side * side // side`` nothing is left."""
+    (ran,) = outcomes(file, "ModelNew(4)(torch.randn(2, 20), torch.randn(3, 7, 7))")
+    assert (ran, "FIXED_SIZES" in file.read_text(), "* side // side" in file.read_text()) == ("", False, False)

@@ -23,6 +23,7 @@ class CallTraces:
 
     def __init__(self, model: Any, inputs: Any) -> None:
         self._modules = [(part, part.training) for _, part in trusted_torch.submodules(model)] if isinstance(model, torch.nn.Module) else []
+        self._parameters = [(t, t.grad) for part, _ in self._modules for t in vars(part).get("_parameters", {}).values() if _is_leaf(t)]
         self._inputs, self._tensors = inputs, values.flatten(inputs)
         self._tree, self._described = values.encode(inputs, []), [_description(t) for t in self._tensors]
         self._at = [memory(t) for t in self._tensors]
@@ -70,6 +71,9 @@ class CallTraces:
         changed = [i for i, t in enumerate(self._tensors) if _description(t) != self._described[i]]
         what = "another shape, other memory, another requires_grad, or a gradient, an attribute or a hook that it did not have"
         found += [f"input tensor {i + 1} has {what}" for i in changed]
+        if any(t.grad is not was for t, was in self._parameters):
+            found.append("a parameter has a gradient that it did not have, or another one")
+        found += [f"output {number + 1} requires gradients" for number, output in enumerate(outputs) if output.requires_grad]
         own = {memory(t) for t in state}
         for number, output in enumerate(outputs):
             where = memory(output)
@@ -94,6 +98,10 @@ def memory(tensor: torch.Tensor) -> _Range:
 def scattered(outputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """Positions of the outputs that are not contiguous."""
     return tuple(i for i, output in enumerate(outputs) if output.layout is torch.strided and not output.is_contiguous())
+
+
+def _is_leaf(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.is_leaf
 
 
 def _expanded(tensor: torch.Tensor) -> bool:

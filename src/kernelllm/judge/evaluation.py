@@ -200,7 +200,7 @@ class Evaluation:
             asked = size_conditions(self._candidate.source)
             if bounds or exact or asked:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
-                    trials.findings += try_unit_sizes(worker, runs, None).findings()
+                    trials.findings += try_unit_sizes(worker, runs, None, trials.watched).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
@@ -221,7 +221,9 @@ class Evaluation:
         dtypes = dtypes_of(self._candidate.source)
         often = least_calls(self._candidate.source) if counts_its_calls(self._candidate.source) else 0
         with reference.forward_alone():
-            found = try_usages(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
+            found = try_usages(
+                worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often, source=self._candidate.source,
+            )  # fmt: skip
             trials.findings += found.findings()
             if worker.left > _LEFT * worker.seconds:
                 trials.findings += try_two_models(worker, reference, seed)

@@ -48,8 +48,9 @@ def kernelllm(
     key = graph_cache.graph_key(graph, example_inputs, chosen.mode)
     decided = graph_cache.decision(key) if chosen.cache and inductor else None
     eager = _copied(graph)
-    if decided and decided.way == "eager":
-        _note(number, graph, "eager", decided.cause)
+    signs = any(isinstance(v, torch.Tensor) and v.is_neg() for v in example_inputs)  # Dynamo guards it, and no kernel turns them
+    if signs or (decided and decided.way == "eager"):
+        _note(number, graph, "eager", "an input's memory holds the opposite of its values" if signs or not decided else decided.cause)
         return cast("Callable[..., Any]", eager.forward)
     if inductor and (_is_bucket() or (decided and decided.way == "inductor")):
         _note(number, graph, "inductor", decided.cause if decided else "it is one of several graphs that are compiled as one")

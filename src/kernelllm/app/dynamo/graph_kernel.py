@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import time
@@ -43,6 +44,7 @@ class GraphKernel:
         self.records = [self.record]
         compile_report().graphs.append(self.record)
         choice.parts.append(self)
+        self._with_copies: fx.GraphModule | None = None
         self._run: Run = self._eager
         self._decided = self._waited = False
         self._lock = threading.Lock()
@@ -101,7 +103,14 @@ class GraphKernel:
             return self._run(inputs)
 
     def _eager(self, inputs: list[Any]) -> Sequence[Any]:
-        result: Sequence[Any] = self._graph(*inputs)
+        graph = self._with_copies or self._graph
+        try:
+            result: Sequence[Any] = graph(*inputs)
+        except RuntimeError as error:
+            if self._with_copies or "view size is not compatible" not in str(error):
+                raise
+            self._with_copies = _viewed_or_copied(self._graph)
+            return self._eager(inputs)
         return result
 
     def _decide(self, inputs: list[Any], *, wait: bool = False) -> None:
@@ -235,6 +244,15 @@ class GraphKernel:
         cause = " ".join(cause.split())
         cause = cause if len(cause) <= 400 else f"{cause[:250]} ... {cause[-150:]}"  # a command that failed says how at its end
         self.record.became("inductor" if self._choice.has_inductor else "eager", cause)
+
+
+def _viewed_or_copied(graph: fx.GraphModule) -> fx.GraphModule:
+    """The graph with copies where strides are others than those of the trace, so that nothing can be viewed; Inductor's code copies too."""
+    made = fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    for node in made.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    made.recompile()
+    return made
 
 
 def _problem(computed: fx.GraphModule, inputs: Sequence[Any], parts: GraphParts, name: str) -> Problem:

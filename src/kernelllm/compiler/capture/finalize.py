@@ -19,6 +19,7 @@ from kernelllm.compiler.capture.decompositions import complex_pairs
 from kernelllm.compiler.capture.described_arguments import arguments_described, described
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.graph_editor import STATE
+from kernelllm.compiler.capture.layer_attributes import settings_of
 from kernelllm.compiler.capture.rewrites import constant_folding, grouped_products, merged_slices
 from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
@@ -101,6 +102,7 @@ def to_captured(
         result_classes=classes,
         way=way,
         training=built.model.training,
+        settings=settings_of(built.model),
         symbolic=symbolic,
         counted=bool(unknown or given - derived_sizes.hints(env).keys()),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},

@@ -27,6 +27,7 @@ from kernelllm.compiler.capture.decompositions import (
     batched_functions,
     composite_functions,
     flex_scores,
+    grid_samples,
     interpolation,
     linear_algebra,
     norms_of_lists,
@@ -98,7 +99,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        *((F, name, rule) for name, rule in {**composite_functions.NN_FUNCTIONS, **batched_functions.NN_FUNCTIONS}.items()),
+        *((F, *rule) for part in (composite_functions, batched_functions, size_checks) for rule in part.NN_FUNCTIONS.items()),
         (torch.Tensor, "cumprod", composite_functions.cumprod), (torch.Tensor, "quantile", composite_functions.quantile),
         (torch.Tensor, "nanquantile", composite_functions.nanquantile), (F, "ctc_loss", _ctc_loss),
         (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
@@ -111,6 +112,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     with ExitStack() as stack:
         patch(stack, FunctionalTensor, "cuda", lambda tensor, *_, **__: tensor)
         interpolation.patched(stack)
+        grid_samples.patched(stack)
         patch(stack, FunctionalTensor, "unfold", _either(composite_functions.unfold, context, torch.Tensor.unfold))
         patch(stack, FunctionalTensor, "fill_diagonal_", _either(composite_functions.fill_diagonal, context, torch.Tensor.fill_diagonal_))
         for owner, name, rule in replaced:

@@ -105,7 +105,10 @@ def _first(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
     numbers = [abs(n) for n in node.args[2:4] if isinstance(n, int) and abs(n) <= 2]
     length = max(numbers, default=0) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
     expression = size.node.expr
-    smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(0)))
+    try:
+        smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(0)))
+    except ZeroDivisionError:  # a quotient of sizes may be as small as 0
+        smallest = sympy.Integer(0)
     return expression, length if smallest.is_Integer and smallest < length else 0
 
 

@@ -187,8 +187,8 @@ class CandidateFile(MainGraph):
         if constructor and fixed and not self.held():
             lines = refused(fixed, "the kernels were written for", "ValueError")
             constructor.body[:0] = syntax_tree("\n".join(lines)).body
-        if constructor and self.guards.layers():
-            constructor.body += syntax_tree("\n".join(self.guards.layers())).body
+        if constructor:
+            constructor.body += syntax_tree("\n".join(self.guards.kept())).body
         if constructor and self.fixed and self.fixed.setting:
             constructor.body += syntax_tree(self.fixed.setting).body
         if not self.options.short:

@@ -93,6 +93,8 @@ class KnownSizesPath(GraphCode):
             path = self.host.paths[given.variable]
             shape = self.host.tuple(self.program.tensors[given.variable].shape)
             found.append(f"{path}.shape == {shape} and {path}.dtype == torch.{given.dtype}")
+            if given.dtype.startswith(("float", "bfloat")):
+                found[-1] += f" and not {path}.is_neg()"
             if given.variable in self._written():  # where they lie is where they are written
                 found[-1] += f" and {path}.stride() == {self.host.tuple(self.program.tensors[given.variable].stride)}"
         symbolic = {n for n, v in file.captured.plain_inputs.items() if isinstance(v, SizeExpression)}

@@ -25,6 +25,7 @@ from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.garbage_collection import collect_if_grown
 from kernelllm.judge.call_traces import CallTraces, scattered
+from kernelllm.judge.caller_settings import MULTIPROCESSORS
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.kept_outputs import HeldTensors
@@ -32,6 +33,7 @@ from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import failures, fake_cuda, model_state
+from kernelllm.judge.worker.construction import fake_tensors, rebuilt
 from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.judge.worker.run_context import in_its_thread, last_call, run_context
@@ -79,6 +81,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.called: Any = None  # in a run: the model, with its backward where that is wanted
+        self._made: tuple[str, Any, Any, int] = "", (), {}, 0
         self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
@@ -94,10 +97,8 @@ class Session:
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
         self._forward_part: tuple[dict[str, int], dict[str, float], int] = {}, {}, 0
         """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward; with launches."""
-        self._ops: Counter[str] = Counter()
-        self._flops: Counter[str] = Counter()
         self._first_launches: tuple[str, ...] = ()
-        self._kernel_flops: Counter[str] = Counter()
+        self._ops, self._flops, self._kernel_flops = Counter[str](), Counter[str](), Counter[str]()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.SamplePrograms: self.sample,
@@ -179,11 +180,8 @@ class Session:
         if kind is None:
             raise NotACandidate(f"The candidate defines no {command.class_name}.")
         args, kwargs = self.decode(command.args)
-        if command.fake:
-            from kernelllm.judge.worker import fake_run
-            context: contextlib.AbstractContextManager[Any] = fake_run.fake_tensors()
-        else:
-            context = contextlib.nullcontext()
+        self._made = command.class_name, args, kwargs, command.seed
+        context = fake_tensors() if command.fake else contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
         if sum(tensor.nbytes for tensor, _ in trusted_torch.named_state(self.model).values()) > _LARGE:
@@ -240,6 +238,8 @@ class Session:
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
         outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
+        if command.setting == MULTIPROCESSORS:
+            called = rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()

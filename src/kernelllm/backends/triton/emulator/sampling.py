@@ -227,6 +227,15 @@ class Sampling(SampledLaunches):
                 self._missing[address(tensor)] = tensor.untyped_storage()
                 self._stained.add(address(tensor))
 
+    def derived(self, known: Sequence[torch.Tensor], made: torch.Tensor) -> None:
+        alike = [t for t in known if t.shape == made.shape and t.is_contiguous() and made.is_contiguous() and not t.storage_offset()]
+        if len(known) != 1 or not alike or made.storage_offset():
+            return
+        width, indices = self._written.get(address(alike[0]), (0, []))
+        if width == alike[0].element_size():
+            self._written[address(made)] = made.element_size(), list(indices)
+            self._most[address(made)] = self._most[address(alike[0])]
+
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
         width, indices = self._written.get(address(tensor), (0, []))
         if width != tensor.element_size() or not indices:
