@@ -250,14 +250,13 @@ class Session:
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
         guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
-        noise = functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
                 run_context(command, self.model, inputs),
-                self.candidate_code("run", noise=noise),
+                self.candidate_code("run", noise=functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None),
                 guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
@@ -277,9 +276,8 @@ class Session:
             self.launches.suppress(False)
             self.recorder.fault = ""
         self._held = self._outputs if command.hold else self._held
-        self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
-        self._launches = self.recorder.launches - before
+        self._busy_ms, self._launches = (time.perf_counter() - start) * 1000, self.recorder.launches - before
         self._beside = traces.written_inputs(), self._left(traces) if watched and note is not None else ()
         self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
         self._run_flops = float((of_kernels := Counter(self.recorder.kernel_flops()) - known_flops).total())
