@@ -248,15 +248,15 @@ class Session:
         if isinstance(self.called, Differentiated):
             self.called.asked(command.frozen, command.backward, repeats=command.in_order)
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
-        suppressed = command.suppress or command.suppress_backward
-        guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
+        quiet = command.suppress or command.suppress_backward
+        guard_regions = None if command.bare or quiet else GuardRegions(guards=watched and self.mode is Mode.CUDA)
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
                 run_context(command, self.model, inputs),
-                self.candidate_code("run", noise=functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None),
+                self.candidate_code("run", noise=functools.partial(fake_cuda.fill_noise, other=command.other_noise) if quiet else None),
                 guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
