@@ -25,14 +25,14 @@ def fake_tensors() -> contextlib.AbstractContextManager[Any]:
     return fake_run.fake_tensors()
 
 
-def rebuilt(backend: Backend, path: str, candidate_code: _Code, name: str, model: Any, made: tuple[str, Any, Any, int]) -> Any:
-    """A model as ``model`` is, built where the setting of this ``name`` holds. ``made``: its class, arguments and seed."""
-    kind, args, kwargs, seed = made
+def rebuilt(backend: Backend, path: str, candidate_code: _Code, name: str, model: Any, made: tuple[Any, Any, int]) -> Any:
+    """A model as ``model`` is, built where the setting of this ``name`` holds. ``made``: its arguments and seed."""
+    args, kwargs, seed = made
     with setting(name, model), candidate_code("import"):
         module = backend.load(Path(path), fake_cuda.CANDIDATE)
     with setting(name, model), candidate_code("construct"):
         seed_all(seed)
-        other = getattr(module, kind)(*args, **kwargs)
+        other = module.ModelNew(*args, **kwargs)
     before, own = trusted_torch.named_state(model), trusted_torch.named_state(other)
     with torch.no_grad():
         for key, (tensor, _) in own.items():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import gc
 import os
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,7 +81,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.called: Any = None  # in a run: the model, with its backward where that is wanted
-        self._made: tuple[str, Any, Any, int] = "", (), {}, 0
+        self._made: tuple[Any, Any, int] = (), {}, 0
         self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
@@ -176,11 +176,11 @@ class Session:
         if self.module is None:
             with self.candidate_code("import"):
                 self.module = self.backend.load(Path(self.path), fake_cuda.CANDIDATE)
-        kind = getattr(self.module, command.class_name, None)
+        kind = getattr(self.module, "ModelNew", None)
         if kind is None:
-            raise NotACandidate(f"The candidate defines no {command.class_name}.")
+            raise NotACandidate("The candidate defines no ModelNew.")
         args, kwargs = self.decode(command.args)
-        self._made = command.class_name, args, kwargs, command.seed
+        self._made = args, kwargs, command.seed
         context = fake_tensors() if command.fake else contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
@@ -191,7 +191,7 @@ class Session:
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
-            raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
+            raise NotACandidate("ModelNew objects cannot be called; derive it from torch.nn.Module and define forward.")
         self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
         return p.Constructed(command.id, model_state.entries(self.model), bool(getattr(self.model, "training", True)))
 
@@ -230,16 +230,13 @@ class Session:
         return self._given[1]
 
     def run(self, command: p.RunOnce) -> p.Reply:
-        """One call of the model."""
         values.corrupt(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
-        if command.setting == MULTIPROCESSORS:
-            called = rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
+        outputs, called = list[torch.Tensor](), self._to_call(command)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
@@ -248,15 +245,15 @@ class Session:
         if isinstance(self.called, Differentiated):
             self.called.asked(command.frozen, command.backward, repeats=command.in_order)
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
-        quiet = command.suppress or command.suppress_backward
-        guard_regions = None if command.bare or quiet else GuardRegions(guards=watched and self.mode is Mode.CUDA)
+        suppressed = command.suppress or command.suppress_backward
+        guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
                 run_context(command, self.model, inputs),
-                self.candidate_code("run", noise=functools.partial(fake_cuda.fill_noise, other=command.other_noise) if quiet else None),
+                self.candidate_code("run", noise=partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None),
                 guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
@@ -276,8 +273,9 @@ class Session:
             self.launches.suppress(False)
             self.recorder.fault = ""
         self._held = self._outputs if command.hold else self._held
+        self._busy_ms = (time.perf_counter() - start) * 1000
         self._first_launches = self._first_launches or tuple(self.recorder.list)
-        self._busy_ms, self._launches = (time.perf_counter() - start) * 1000, self.recorder.launches - before
+        self._launches = self.recorder.launches - before
         self._beside = traces.written_inputs(), self._left(traces) if watched and note is not None else ()
         self._apart = dict(ops), {k: float(v) for k, v in flops.items()}  # nothing where it was not watched
         self._run_flops = float((of_kernels := Counter(self.recorder.kernel_flops()) - known_flops).total())
@@ -286,14 +284,18 @@ class Session:
             self._flops.update(flops)
             self._kernel_flops.update(of_kernels)
         reply = self._deliver(command.id, self._arenas[command.output.key])
-        if guard_regions is not None:
+        if guard_regions:
             guard_regions.check()
         return reply
 
+    def _to_call(self, command: p.RunOnce) -> Any:
+        if command.setting == MULTIPROCESSORS:
+            return rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
+        return self.model if command.named or command.by_name else self.called
+
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
         state = [tensor for name, (tensor, _) in trusted_torch.named_state(self.model).items() if name in self._loaded]
-        given = values.flatten(self._given[1])
-        others = *self._outputs[1], *self._held[1], *state, *given
+        others = *self._outputs[1], *self._held[1], *state, *(given := values.flatten(self._given[1]))
         return *traces.left(*self._outputs, state), *self._kept.told(self._outputs[1], given, others)
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:

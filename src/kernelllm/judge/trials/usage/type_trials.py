@@ -20,7 +20,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import result
-from kernelllm.judge.trials.usage.half_precision_results import half_precision_difference
+from kernelllm.judge.trials.usage.half_difference import half_precision_difference
 from kernelllm.problems.nested import mapped
 
 _NAMES = frozenset({

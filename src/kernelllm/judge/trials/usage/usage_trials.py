@@ -29,7 +29,7 @@ from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.usage.context_trials import try_contexts
-from kernelllm.judge.trials.usage.half_precision_results import half_precision_difference
+from kernelllm.judge.trials.usage.half_difference import half_precision_difference
 from kernelllm.judge.trials.usage.type_trials import try_types
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
