@@ -159,7 +159,7 @@ class CandidateProcess(Closing):
         return f"The candidate did not finish within {self.seconds:g} s. {fix}"
 
     def construct(
-        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False,
+        self, init: tuple[list[Any], dict[str, Any]], seed: int, *, there: bool = False, fake: bool = False,
         gradients: p.Gradients | None = None, beside: bool = False, copied: bool = False,
     ) -> p.Constructed:
         """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`); ``copied``: and is
@@ -174,7 +174,6 @@ class CandidateProcess(Closing):
             (arena,),
             args=p.Values(tree, specs, self._worker.ref(arena, (arena,))),
             seed=seed,
-            class_name=class_name,
             there=there,
             fake=fake,
             gradients=gradients,

@@ -102,7 +102,6 @@ class Construct(msgspec.Struct, tag="construct"):
     args: Values
     """Tree of ``[list of positional, dict of keyword]`` constructor arguments."""
     seed: int  # torch is seeded with it just before the constructor
-    class_name: str = "ModelNew"
     there: bool = False  # build on the GPU where that works: quick, and enough where all parameters are loaded afterwards
     fake: bool = False  # build without memory (FakeTensorMode): the compile check at original sizes
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
