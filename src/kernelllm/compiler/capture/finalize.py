@@ -57,7 +57,6 @@ _RESERVED = {
 def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
-    """The Captured of a traced graph. Raises Untraceable for what no file can hold."""
     env = built.env
     _refuse_objects(graph)
     if built.ways > 1:

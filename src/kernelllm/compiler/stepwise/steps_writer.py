@@ -36,7 +36,7 @@ def written(problem: Problem) -> str:
         if methods.keys() - {"__init__", "forward"} or others or bases not in (["nn.Module"], ["torch.nn.Module"]):
             raise Unsupported("other methods")
         walk = _walked(problem, methods["forward"])
-        return _file(model, methods, walk)
+        return _file(methods, walk)
     except _FAILED as error:
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
@@ -58,7 +58,7 @@ def _walked(problem: Problem, forward: ast.FunctionDef) -> Walk:
     return walk
 
 
-def _file(model: ast.ClassDef, methods: dict[str, ast.FunctionDef], walk: Walk) -> str:
+def _file(methods: dict[str, ast.FunctionDef], walk: Walk) -> str:
     known = definitions()
     sections: dict[str, str] = {}
 

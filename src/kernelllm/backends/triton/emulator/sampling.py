@@ -66,8 +66,8 @@ class Sampling(SampledLaunches):
         self.covers = False
         """Whether programs run to note where they store, and store nothing."""
         self._covering_left, self._covering_ends = seconds * _COVERING, 0.0
-        self._reads_missing = self._adds = False
-        """Whether the launch under way reads what is missing, and whether it writes in ways that add up over programs."""
+        self._reads_missing = self._adds = self._anywhere = False
+        """Whether the launch under way reads what is missing, writes in ways that add up over programs, and to places not known."""
         self._total = self._ran = self._singles = 0
         """Programs of the launch under way, those that ran, and those of them that ran one by one."""
         self._begun = self._groups_begun = 0.0
@@ -114,7 +114,8 @@ class Sampling(SampledLaunches):
         """A context manager for a launch of ``total`` programs that may touch these storages."""
         if process_time() > self._end:
             raise Stopped
-        self.storages, self._now, self._reads_missing, self._adds, self._of_unwritten = storages, {}, False, False, {}
+        self.storages, self._now, self._of_unwritten = storages, {}, {}
+        self._reads_missing = self._adds = self._anywhere = False
         self._begun, self._total, self._ran, self._singles = process_time(), total, 0, 0
         yield
         complete = self._ran == total
@@ -126,7 +127,8 @@ class Sampling(SampledLaunches):
         for start, (width, count, indices) in self._now.items():
             if useless or not complete:
                 self._missing[start] = storages[start]
-            self._most[start] = self._most.get(start, 0.0) + (count * total / self._ran if width and not useless else math.inf)
+            known_count = width and not useless and not self._anywhere
+            self._most[start] = self._most.get(start, 0.0) + (count * total / self._ran if known_count else math.inf)
             if not useless:
                 known = self._written.get(start, (width, []))
                 self._written[start] = width, [*(known[1] if known[0] == width else []), *indices]
@@ -213,6 +215,7 @@ class Sampling(SampledLaunches):
         """A program writes in a way that adds up over programs, or to places that are not ``known``."""
         self._adds = True
         if not known:
+            self._anywhere = True
             self.marks.forget_all()
         for start in self.storages:
             self._now.setdefault(start, (0, 0.0, []))
