@@ -23,7 +23,7 @@ class Model(nn.Module):
     def forward(self, x, k, row, packed):
         value, gate = self.pair(x).chunk(2, dim=-1)
         y = self.down(value * F.gelu(gate)) + self.down(F.silu(self.gate(x)) * self.up(x))
-        q = F.gelu(F.dropout(self.down(self.up(x)), 0.1, training=False), approximate="tanh")
+        q = F.gelu(F.dropout(self.down(self.up(-x)), 0.1, training=False), approximate="tanh")
         heads = k[:, :, None].expand(-1, -1, 2, -1, -1).reshape(k.shape[0], 2 * k.shape[1], k.shape[2], k.shape[3])
         out = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
         wide = F.log_softmax(row, dim=-1)
@@ -408,7 +408,7 @@ def get_init_inputs(): return [heads]
 
 
 def test_the_difference_of_two_maps_of_weights_is_that_of_two_attentions(quick: Judge) -> None:
-    (attention,) = [n for n in captured(DIFFERENCE).graph.graph.nodes if str(n.target) == "kernelllm.attention.default"]
+    (attention,) = [n for n in captured(DIFFERENCE).graph.graph.nodes if str(n.target).startswith("kernelllm.scored_attention")]
     assert (attention.args[0].name, attention.args[5]) == ("q", 0.25)  # numbers that operands are multiplied with are the scale
     source = compiled(problem(DIFFERENCE), Options())
     assert source.count("attention_kernel[") == 1
