@@ -306,6 +306,37 @@ def test_traces_modes_and_types_that_kernels_do_not_see() -> None:
 
 
 @torch.no_grad()
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.inner = nn.Parameter(torch.randn(4)), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x)) * self.weight
+
+
+def test_scripts_take_the_original_and_what_cannot_be_done_is_said() -> None:
+    net, x = Gate().eval(), torch.randn(3, 4)
+    fast = with_kernels(net, (x,))
+    torch.testing.assert_close(torch.jit.script(nn.Sequential(fast))(x), net(x))
+    with pytest.raises(UsageError, match="cannot trace a module with kernels itself"):
+        torch.fx.symbolic_trace(fast)
+    with pytest.raises(UsageError, match="takes no parametrization itself"):
+        nn.utils.parametrize.register_parametrization(fast, "weight", nn.Tanh())
+
+
+def test_the_first_call_draws_no_random_numbers() -> None:
+    fast = with_kernels(Gate().eval(), (torch.randn(3, 4),))
+    program = fast.kernelllm.programs[0]
+    program.source = program.source.replace("super().__init__()", "super().__init__(); torch.rand(9)")
+    torch.manual_seed(0)
+    fast(torch.zeros(3, 4))
+    drawn = torch.rand(3)
+    torch.manual_seed(0)
+    assert fast.kernelllm.kernel_calls == 1
+    assert torch.equal(torch.rand(3), drawn)
+
+
 def test_another_default_dtype_is_what_new_tensors_have() -> None:
     class Ramp(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -603,7 +603,8 @@ def test_strides_that_are_others_than_those_of_the_trace(process: References) ->
 
 
 def test_inputs_of_turned_signs_are_eager_s(process: References) -> None:
-    fast, x = torch.compile(lambda x: (x * 2).abs() + x, backend=kernelllm, options={"cache": False}), torch.ones(3, 4, dtype=torch.complex64)
+    fast = torch.compile(lambda x: (x * 2).abs() + x, backend=kernelllm, options={"cache": False})
+    x = torch.ones(3, 4, dtype=torch.complex64)
     for given in (torch.ones(3, 4), x.mul(1j).conj().imag, torch._neg_view(torch.ones(3, 4))):
         torch.testing.assert_close(fast(given), (given * 2).abs() + given)
     assert "opposite" in str(compile_report())
