@@ -5,11 +5,13 @@ The written files are plain PyTorch here, so that nothing is compiled; the page 
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import dataclasses
 import functools
 import io
 import math
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -378,6 +380,30 @@ def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> N
     net.second.__class__ = nn.Linear
     same(made(x), net(x))
     assert made.kernelllm.kernel_calls == 1
+
+
+def test_hooks_that_transformers_leaves_once_hidden_states_were_asked_for(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    capturing: Any = types.ModuleType("transformers.utils.output_capturing")
+    capturing._active_collector = contextvars.ContextVar("collector", default=None)
+    monkeypatch.setitem(sys.modules, capturing.__name__, capturing)
+
+    def capture(module: nn.Module, args: Any, output: Any) -> None:
+        if (found := capturing._active_collector.get()) is not None:
+            found.append(output)
+
+    capture.__module__ = capturing.__name__
+    net.first.register_forward_hook(capture)
+    check_module(net)
+    fast, x, found = with_kernels(net, (torch.randn(3, 4),)), torch.randn(3, 4), list[Any]()
+    fast(x)
+    assert fast.kernelllm.kernel_calls == 1
+    token = capturing._active_collector.set(found)
+    fast(x)
+    assert (fast.kernelllm.kernel_calls, len(found)) == (1, 1)
+    capturing._active_collector.reset(token)
+    net.first.register_forward_hook(lambda *_: None)
+    fast(x)
+    assert fast.kernelllm.kernel_calls == 1
 
 
 def test_hooks_and_replicas_of_the_whole() -> None:

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
-from kernelllm.app.live.circumstances import StateTypes, watcher
+from kernelllm.app.live.circumstances import StateTypes, do_nothing, watcher
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.app.live.watched import Watched
@@ -128,7 +128,7 @@ class Dispatch:
 
     def _never(self) -> str:
         """Why no program may run now, whatever the arguments; empty where one may."""
-        if any(self._hooks):
+        if any(self._hooks) and not do_nothing(self._hooks):
             return "hooks on a submodule, or on all modules"
         if self._changed():
             return "a submodule or a plain attribute was changed"
