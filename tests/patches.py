@@ -79,6 +79,7 @@ CAPTURE = (
            "embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, "
            "include_last_offset, padding_idx)"),
     *_each("compiler/capture/intercept.py", "ATen's operator pins the number of classes", "torch.nn.functional", "one_hot"),
+    *_each("compiler/capture/intercept.py", "a circular pad of more than there is has an error", "torch.nn.functional", "pad"),
     *_each("compiler/capture/intercept.py", "rules for a batch of ATen's operators pin sizes, or take no symbols", "torch.nn.functional",
            "gelu;layer_norm(input, normalized_shape, weight, bias, eps)"),
     *_each(
@@ -102,7 +103,6 @@ CAPTURE = (
         "quantile;nanquantile;Tensor.quantile;Tensor.nanquantile",
     ),
     *_each("compiler/capture/intercept.py", "torch reads sizes among the numbers, and pins them", "torch", "tensor;as_tensor"),
-    *_each("compiler/capture/intercept.py", "a circular pad asks nothing of sizes of 0 and 1", "torch.nn.functional", "pad"),
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
@@ -112,6 +112,8 @@ CAPTURE = (
         "FunctionalTensor.fill_diagonal_",
     ),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
+    *_each("compiler/capture/decompositions/grid_samples.py", "outside of an image torch's reads its first pixel times 0",
+           "torch._decomp.decompositions", "_grid_sampler_2d(a, grid, interpolation_mode, padding_mode, align_corners, _expand_grid)"),
     *_each(
         "compiler/capture/decompositions/interpolation.py", "torch's is NaN between infinite neighbours", "torch._decomp.decompositions",
         "_upsample_linear(input, output_size, align_corners, scales)",
@@ -320,6 +322,8 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/row_reductions.py", "the value of a size at the problem's own sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
+    *_each("compiler/capture/size_quotients.py", "common powers of sizes cancel", "torch.utils._sympy.functions",
+           "simple_floordiv_gcd(p, q)"),
     *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
     *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",
@@ -343,6 +347,9 @@ INDUCTOR = (
 )  # fmt: skip
 
 LAUNCHES = (
+    *_each("app/dynamo/replayed_host.py", "launches beside a file's launchers are seen", "triton.runtime.jit",
+           "JITFunction.run(self, args, grid, warmup, kwargs)"),
+    *_each("app/dynamo/replayed_host.py", "a file's memory for descriptors is set again", "triton", "set_allocator(allocator)"),
     *_each("the worker", "launches are seen, suppressed or compiled only", "triton.runtime.jit",
            "JITFunction.run(self, args, grid, warmup, kwargs)"),
     *_each("the worker", "launches of compiled objects are seen too", "triton.compiler.compiler", "CompiledKernel._init_handles(self)"),

@@ -543,3 +543,48 @@ def test_layers_in_both_modes_stay_in_them(file: Path) -> None:
     call = "m = ModelNew(6); m.frozen.eval(); {}m(torch.randn(3, 6, 7))"
     as_is, after_eval, after_train = outcomes(file, *(call.format(mode) for mode in ("", "m.eval(); ", "m.train(); ")))
     assert (as_is, ["its mode" in error for error in (after_eval, after_train)]) == ("", [True, True])
+
+
+TIED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, i, o, groups):
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(groups, i)
+        self.lift = torch.nn.Conv1d(i, o, 3, padding=1)
+        self.skip = torch.nn.Identity() if i == o else torch.nn.Conv1d(i, o, 1)
+    def forward(self, x): return self.skip(x) + self.lift(self.norm(x).relu())
+channels, width, groups = 64, 64, 32
+def get_inputs(): return [torch.randn(2, channels, 20)]
+def get_init_inputs(): return [channels, width, groups]
+"""
+
+
+@written(TIED)
+def test_arguments_that_the_constructor_found_equal(file: Path) -> None:
+    """Of the parameters that the forward reads, the first has one of the two sizes alone."""
+    ran, wide = outcomes(file, "ModelNew(96, 96, 32)(torch.randn(2, 96, 9))", "ModelNew(96, 64, 32)(torch.randn(2, 96, 9))")
+    assert (ran, "o == i" in wide) == ("", True)
+
+
+CHUNKED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, chunk):
+        super().__init__()
+        self.chunk = chunk
+    def forward(self, x, image):
+        sums = x.view(x.shape[0], x.shape[1] // self.chunk, self.chunk).sum(2)
+        square = (image @ image).flatten(1).view(-1, image.shape[1], image.shape[2])
+        return torch.cat((torch.zeros_like(sums[:, :1]), sums), 1)[:, :-1], square.softmax(2)
+chunk, side = 8, 24
+def get_inputs(): return [torch.randn(3, 64), torch.randn(2, side, side)]
+def get_init_inputs(): return [chunk]
+"""
+
+
+@written(CHUNKED)
+def test_a_slice_of_as_many_rows_as_two_sizes_divide_into(file: Path) -> None:
+    """What a quotient is at its least must not end in a division by zero; and of ``side * side // side`` nothing is left."""
+    (ran,) = outcomes(file, "ModelNew(4)(torch.randn(2, 20), torch.randn(3, 7, 7))")
+    assert (ran, "FIXED_SIZES" in file.read_text(), "* side // side" in file.read_text()) == ("", False, False)

@@ -29,6 +29,24 @@ def test_between_infinite_neighbours_it_is_infinite(judge: Judge) -> None:
     assert verdict.correct, verdict.message
 
 
+SAMPLED = """
+class Model(nn.Module):
+    def forward(self, image, places):
+        overflowing = image.masked_fill(image == image[:, :, :1, :1], float("inf"))
+        nearest = F.grid_sample(overflowing, 9 * places, "nearest", align_corners=False)
+        return torch.sigmoid(F.grid_sample(overflowing, places, align_corners=True)), nearest
+batch, height, width = 2, 6, 7
+def get_inputs(): return [torch.randn(batch, 3, height, width), 0.1 + 1.4 * torch.rand(batch, 5, 8, 2)]
+def get_init_inputs(): return []
+"""
+
+
+def test_outside_of_an_image_are_zeros_whatever_it_holds(quick: Judge) -> None:
+    """Torch's decomposition reads the first pixel times 0 there, which of an infinite one is NaN."""
+    verdict = quick.judge(problem(SAMPLED), Candidate(source=compiled(problem(SAMPLED), Options())))
+    assert verdict.correct, verdict.message
+
+
 GIVEN_SCALES = """
 class Model(nn.Module):
     def forward(self, x):

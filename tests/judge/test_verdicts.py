@@ -13,10 +13,10 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 from kernelllm.core.types import Candidate, KernelUse, Problem, Severity, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.status_decision import compile_failure
 from kernelllm.judge.trials.autotune_configurations import untried
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes
 from kernelllm.judge.trials.reference_runs import reference_run
-from kernelllm.judge.verdict import compile_failure
 from kernelllm.problems import shrink
 
 
@@ -258,7 +258,7 @@ SIDES = ((80, 100), (40, 50))
     ("said", "fixed"),
     [
         ("must be 32", {"D": 32}), ("a power of two, got 23", {"D": 32}), ("too long", {}), ("written for SEQ // B == 7", {"B": 64}),
-        ("written for sides[0][1] == 100", {"SIDES": SIDES}),
+        ("written for sides[0][1] == 100", {"SIDES": SIDES}), ("written for D >= 64, got 23", {"D": 32}),
     ],
 )  # fmt: skip
 def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict[str, int]) -> None:

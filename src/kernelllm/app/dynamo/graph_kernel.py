@@ -41,6 +41,7 @@ class GraphKernel:
         self._graph, self._choice, self._options = graph, choice, choice.options
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
         self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self.settle))
+        self.records = [self.record]
         compile_report().graphs.append(self.record)
         choice.parts.append(self)
         self._with_copies: fx.GraphModule | None = None
@@ -69,8 +70,13 @@ class GraphKernel:
 
     @property
     def begun(self) -> bool:
-        """Whether it was called."""
+        """Whether the graph was called."""
         return self._decided or self._answer is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is decided what runs the graph."""
+        return self._decided
 
     @property
     def kept(self) -> bool:

@@ -13,8 +13,8 @@ import torch
 
 from kernelllm.app import pipeline
 from kernelllm.app.judge_options import default_extern
+from kernelllm.app.live.active_modes import do_nothing
 from kernelllm.app.live.call_arguments import BoundCalls, Call, flatten, input_sets
-from kernelllm.app.live.circumstances import do_nothing
 from kernelllm.app.live.dispatch import HOOKS, KernelModule
 from kernelllm.app.live.freed_sizes import freed
 from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of

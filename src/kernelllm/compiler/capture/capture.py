@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 from torch.autograd import forward_ad
 
 from kernelllm.compiler import write_time
-from kernelllm.compiler.capture import fx_trace, torch_export
+from kernelllm.compiler.capture import fx_trace, size_quotients, torch_export
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.capture.fake_module import describe
 from kernelllm.compiler.capture.half_precision import any_dtype
@@ -55,7 +55,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     """
     first_run(problem)
     failures: list[Exception] = []
-    exported = () if options.backward else (torch_export.exported,)  # it exports no gradients
+    exported = () if options.backward else (torch_export.exported,)  # torch.export exports no gradients
     traced = (fx_trace.symbolic,) if options.trace == "make_fx" or options.backward else ()
     symbolic = (*traced, *exported) if options.symbolic else ()
     ways = [*symbolic, fx_trace.static]
@@ -66,8 +66,9 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
             with write_time.limited((1.0 if last else 0.5) * write_time.left()):
                 write_time.check()
                 before = write_time.left()
-                with TORCH, warnings.catch_warnings(), _same_depth():
+                with TORCH, warnings.catch_warnings(), _same_depth(), ExitStack() as stack:
                     warnings.simplefilter("ignore")  # torch's remarks about tracing are of no use to the reader
+                    size_quotients.simplified(stack)
                     captured = way(problem, options)
                 spent = before - write_time.left()
                 if torch_export.exported in ways and _hides_sizes(captured):

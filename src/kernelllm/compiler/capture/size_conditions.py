@@ -74,7 +74,7 @@ def _lower_bounds(env: ShapeEnv, bounds: Iterable[tuple[sympy.Basic, int]], know
 
 
 def _from_slices(graph: torch.fx.GraphModule) -> Iterator[tuple[sympy.Basic, int]]:
-    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it, or for one less."""
+    """Conditions that tensors are as long as the slices and positions read off them ask for, where torch has not asked for that."""
     for node in graph.graph.nodes:
         if node.target in (torch.ops.aten.slice.Tensor, torch.ops.aten.select.int):
             size, length = max(_cut_off(node), _first(node), key=lambda part: part[1])
@@ -105,7 +105,10 @@ def _first(node: torch.fx.Node) -> tuple[sympy.Basic, int]:
     numbers = [abs(n) for n in node.args[2:4] if isinstance(n, int) and abs(n) <= 2]
     length = max(numbers, default=0) if isinstance(node.meta["val"].shape[_dimension(node)], int) else 0
     expression = size.node.expr
-    smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(0)))
+    try:
+        smallest = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(0)))
+    except ZeroDivisionError:  # a quotient of sizes may be as small as 0
+        smallest = sympy.Integer(0)
     return expression, length if smallest.is_Integer and smallest < length else 0
 
 
@@ -125,7 +128,7 @@ def solved(env: ShapeEnv, known: Collection[sympy.Symbol]) -> dict[sympy.Expr, s
 
 
 def merged(env: ShapeEnv, definitions: Mapping[sympy.Expr, sympy.Expr]) -> Iterator[sympy.Basic]:
-    """That computed sizes are what the code found them equal to. ``definitions``: those that the file computes, by symbol."""
+    """Conditions that computed sizes equal what the code found them equal to. ``definitions``: those that the file computes, by symbol."""
     for expression, symbol in derived_sizes.table(env).items():
         size, formula = env.replace(symbol), env.replace(expression)
         if definitions.get(size) != formula and size != formula:

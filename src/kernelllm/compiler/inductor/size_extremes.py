@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.utils._sympy.functions import Max, Min
 from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis, ValueRanges
 
+from kernelllm.compiler.capture import size_quotients
 from kernelllm.compiler.capture.patching import patch
 
 _OF_MANY: dict[str, Any] = {"_nary_sym_max": torch.sym_max, "_nary_sym_min": torch.sym_min}
@@ -25,6 +26,7 @@ def replace(stack: ExitStack) -> None:
     from torch._inductor.index_propagation import IndexPropagation
     from torch._inductor.sizevars import SizeVarAllocator
 
+    size_quotients.simplified(stack)
     patch(stack, SizeVarAllocator, "evaluate_min", _smaller)
     patch(stack, SizeVarAllocator, "evaluate_max", _larger)
     patch(stack, IndexPropagation, "statically_true", _of_indices(IndexPropagation.statically_true))
@@ -86,7 +88,7 @@ def _larger(sizes: Any, left: Any, right: Any) -> Any:
 
 
 def _ordered(sizes: Any, left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Both by size, where that is known of all sizes."""
+    """The smaller and the larger of two expressions, where that is known for all sizes."""
     left, right = sympy.sympify(left), sympy.sympify(right)
     for low, high in ((left, right), (right, left)):
         if high == _END or sizes.statically_known_leq(low, high):

@@ -218,10 +218,15 @@ _WIDE = 8
 """Sides of matrices from which on their product is a library's, or a kernel of its own."""
 
 
+def _own(size: Any) -> int:
+    """A size at the problem's own sizes: what is decided by it is about speed alone, and no condition."""
+    return size if isinstance(size, int) else int(size.node.hint or 0)
+
+
 def _product(multiply: Callable[..., Any]) -> Callable[..., ComplexPair]:
     def rule(a: Any, b: Any) -> ComplexPair:
         a, b = _number(a), _number(b)
-        if None not in (*a, *b) and all(size >= _WIDE for size in (a.re.shape[-2], *b.re.shape[-2:])):
+        if None not in (*a, *b) and all(_own(size) >= _WIDE for size in (a.re.shape[-2], *b.re.shape[-2:])):
             return _at_once(multiply, a, b)
 
         def of(x: Any, y: Any) -> Any:

@@ -196,7 +196,7 @@ def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Iterable[Any]:
         if index is None:
             continue
         if index.dtype in (torch.bool, torch.uint8):
-            return  # it takes several dimensions
+            return  # this overload takes several dimensions
         yield from inside(index, size)
 
 

@@ -28,7 +28,8 @@ def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionD
     """Conditions under which an argument differs from what the kernels hold, to what they hold."""
     mine = parameters(constructor)
     given = {name: value for name, value in captured.constructor.items() if name in mine}
-    names = {v.text: ast.Name(n, ast.Load()) for n, v in given.items() if isinstance(v, SizeExpression) and _symbols(v.text) == {v.text}}
+    plain = {n: v.text for n, v in given.items() if isinstance(v, SizeExpression) and _symbols(v.text) == {v.text}}
+    names = {text: ast.Name(n, ast.Load()) for n, text in reversed(plain.items())}
     own = {str(s): int(n) for s, n in hints(captured.env).items()}
     sizes = [*captured.sizes, *(Size(symbol, name.id, own[symbol]) for symbol, name in names.items() if symbol in own)]
     found: dict[str, str] = {}
@@ -40,11 +41,27 @@ def conditions(captured: Captured, host: HostPrinter, constructor: ast.FunctionD
             found[f"{one} {OPPOSITE[sign]} {other}"] = f"{one} {sign} {other}"
         else:
             lost |= {s: own[s] for s in unreadable_sizes(captured, (left, sign, right)) if s in own}
+    found |= dict(_tied(given, names))
     known = host.sizes.known
     lost |= {s.symbol: s.hint for n, s in known.items() if n in host.used_sizes and not s.sources and not s.expression}
     for name, value in given.items():
         found |= dict(_fixed(name, value, lost))
     return found
+
+
+def _tied(given: dict[str, Any], names: dict[str, ast.Name]) -> Iterator[tuple[str, str]]:
+    """Arguments that follow from others for the kernels: the code decided by their being equal, or the problem has one size for both."""
+    first: dict[str, str] = {}
+    for name, value in given.items():
+        text = value.text if isinstance(value, SizeExpression) else ""
+        if not _symbols(text):
+            continue
+        if text in first:
+            yield f"{name} != {first[text]}", f"{name} == {first[text]}"
+        elif text not in names and _symbols(text) <= names.keys():
+            other = ast.unparse(_Arguments(names).visit(syntax_tree(as_python(text))))
+            yield f"{name} != {other}", f"{name} == {other}"
+        first.setdefault(text, name)
 
 
 def parameters(function: ast.FunctionDef) -> set[str]:

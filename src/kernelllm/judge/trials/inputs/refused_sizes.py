@@ -50,11 +50,12 @@ def refused_sizes(failure: CandidateFailure | None, references: Sequence[Referen
     said = f"{failure.message}\n{failure.trace}"
     numbers = {int(text) for text in re.findall(r"\b\d+\b", said)}
     changed = [(name, own, new) for one in references for name, (own, new) in one.sizes.changed.items()]
-    if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
-        return found
     names = readable(references[0].problem.source) if references else {}
     words = set(re.findall(r"[A-Za-z_]\w*(?:\.shape\[\d+\]|\.size\(\d+\))?", said))
     called = {name: own for name, own, _ in changed if _spoken(names.get(name, name)) & words}
+    if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
+        told = _naming(numbers, (size for size in changed if size[0] in called))  # width >= 8: not the batch, which is 8
+        return told if told and not found.keys() & called.keys() else found
     own = "raise " in failure.trace.rstrip().rpartition("\n")[2]
     return called or _naming(numbers, changed) or ({name: value for name, value, _ in changed} if own else {})
 
