@@ -5,11 +5,13 @@ The written files are plain PyTorch here, so that nothing is compiled; the page 
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import dataclasses
 import functools
 import io
 import math
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -306,6 +308,37 @@ def test_traces_modes_and_types_that_kernels_do_not_see() -> None:
 
 
 @torch.no_grad()
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.inner = nn.Parameter(torch.randn(4)), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x)) * self.weight
+
+
+def test_scripts_take_the_original_and_what_cannot_be_done_is_said() -> None:
+    net, x = Gate().eval(), torch.randn(3, 4)
+    fast = with_kernels(net, (x,))
+    torch.testing.assert_close(torch.jit.script(nn.Sequential(fast))(x), net(x))
+    with pytest.raises(UsageError, match="cannot trace a module with kernels itself"):
+        torch.fx.symbolic_trace(fast)
+    with pytest.raises(UsageError, match="takes no parametrization itself"):
+        nn.utils.parametrize.register_parametrization(fast, "weight", nn.Tanh())
+
+
+def test_the_first_call_draws_no_random_numbers() -> None:
+    fast = with_kernels(Gate().eval(), (torch.randn(3, 4),))
+    program = fast.kernelllm.programs[0]
+    program.source = program.source.replace("super().__init__()", "super().__init__(); torch.rand(9)")
+    torch.manual_seed(0)
+    fast(torch.zeros(3, 4))
+    drawn = torch.rand(3)
+    torch.manual_seed(0)
+    assert fast.kernelllm.kernel_calls == 1
+    assert torch.equal(torch.rand(3), drawn)
+
+
 def test_another_default_dtype_is_what_new_tensors_have() -> None:
     class Ramp(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -347,6 +380,30 @@ def test_code_that_is_put_around_layers_or_tensors_is_not_dropped(net: Net) -> N
     net.second.__class__ = nn.Linear
     same(made(x), net(x))
     assert made.kernelllm.kernel_calls == 1
+
+
+def test_hooks_that_transformers_leaves_once_hidden_states_were_asked_for(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    capturing: Any = types.ModuleType("transformers.utils.output_capturing")
+    capturing._active_collector = contextvars.ContextVar("collector", default=None)
+    monkeypatch.setitem(sys.modules, capturing.__name__, capturing)
+
+    def capture(module: nn.Module, args: Any, output: Any) -> None:
+        if (found := capturing._active_collector.get()) is not None:
+            found.append(output)
+
+    capture.__module__ = capturing.__name__
+    net.first.register_forward_hook(capture)
+    check_module(net)
+    fast, x, found = with_kernels(net, (torch.randn(3, 4),)), torch.randn(3, 4), list[Any]()
+    fast(x)
+    assert fast.kernelllm.kernel_calls == 1
+    token = capturing._active_collector.set(found)
+    fast(x)
+    assert (fast.kernelllm.kernel_calls, len(found)) == (1, 1)
+    capturing._active_collector.reset(token)
+    net.first.register_forward_hook(lambda *_: None)
+    fast(x)
+    assert fast.kernelllm.kernel_calls == 1
 
 
 def test_hooks_and_replicas_of_the_whole() -> None:

@@ -163,6 +163,26 @@ def test_mode(file: Path) -> None:
     assert evaluated.startswith("RuntimeError: The kernels compute what the module does after train()")
 
 
+AVERAGED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(features, momentum=None)
+    def forward(self, x): return self.norm(x)
+features, rows = 20, 33
+def get_inputs(): return [torch.randn(rows, features)]
+def get_init_inputs(): return [features]
+"""
+
+
+@written(AVERAGED)
+def test_statistics_that_are_plain_averages(file: Path) -> None:
+    calls = "for x in torch.randn(3, 5, 20): torch.testing.assert_close(m(x), n(x))"
+    state = "torch.testing.assert_close(list(m.norm.state_dict().values()), list(n.state_dict().values()))"
+    assert outcomes(file, f"m, n = ModelNew(20), torch.nn.BatchNorm1d(20, momentum=None)\n{calls}\n{state}") == [""]
+
+
 @written(BATCH_NORM)
 def test_settings_of_layers_and_how_vectors_lie_stay_as_the_constructor_makes_them(file: Path) -> None:
     start, run = "import copy; m = copy.deepcopy(ModelNew(20)); ", "m(torch.randn(5, 20))"

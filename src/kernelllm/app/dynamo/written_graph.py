@@ -23,7 +23,8 @@ Run = Callable[[list[Any]], Sequence[Any]]
 def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> Run:
     """What runs the graph by its file. It raises what the file raises; a first call that does so has changed no input."""
     vars(module)["check"] = _checked_by_dynamo
-    model: torch.nn.Module = module.ModelNew().to(device)
+    with torch.random.fork_rng(devices=[]):
+        model: torch.nn.Module = module.ModelNew().to(device)
     results = _results(parts.computed)
     results = results[: len(results) - len(parts.written)]
     layouts = [(i, order) for i, order in enumerate(map(_layout, results)) if order is not None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 _type = operator.attrgetter("dtype")
+_CAPTURING = "transformers.utils.output_capturing"
 
 
 def active_mode() -> str:
@@ -26,6 +28,15 @@ def active_mode() -> str:
     if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
         return "autocast"
     return ""
+
+
+def do_nothing(hooks: Iterable[Mapping[int, Any]]) -> bool:
+    """Whether hooks are none but those that transformers leaves on layers once somebody asked for hidden states, and nobody asks now."""
+    found = [hook for some in hooks for hook in some.values()]
+    module = sys.modules.get(_CAPTURING)
+    asked: Any = getattr(module, "_active_collector", None)
+    idle = asked is not None and asked.get() is None
+    return not found or (idle and all(getattr(hook, "__module__", "") == _CAPTURING for hook in found))
 
 
 class StateTypes:

@@ -14,7 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from kernelllm.app import in_process
-from kernelllm.app.live.active_modes import StateTypes, active_mode
+from kernelllm.app.live.active_modes import StateTypes, active_mode, do_nothing
 from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
@@ -128,7 +128,7 @@ class Dispatch:
 
     def _never(self) -> str:
         """Why no program may run now, whatever the arguments; empty where one may."""
-        if any(self._hooks):
+        if any(self._hooks) and not do_nothing(self._hooks):
             return "hooks on a submodule, or on all modules"
         if self._changed():
             return "a submodule or a plain attribute was changed"
@@ -273,6 +273,8 @@ class KernelModule(torch.nn.Module):
         dispatch = vars(self)["kernelllm"]
         if torch.compiler.is_compiling():
             return dispatch.original.forward(*args, **kwargs)
+        if isinstance(args, torch.fx.Proxy):
+            raise UsageError("torch.fx cannot trace a module with kernels itself.", fix="Trace the original: module.kernelllm.original.")
         return dispatch(args, kwargs)
 
     @property
@@ -294,6 +296,9 @@ class KernelModule(torch.nn.Module):
         dispatch.moved()
         return self
 
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        return self.kernelllm.original
+
     def _replicate_for_data_parallel(self) -> Any:
         return self.kernelllm.original._replicate_for_data_parallel()
 
@@ -308,11 +313,12 @@ class KernelModule(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """Whose forward it is, and who ran how many calls."""
-        dispatch = self.kernelllm
-        by_torch = dispatch.original_calls.total()
-        return f"{type(dispatch.original).__name__} by kernels in {dispatch.kernel_calls} calls, by torch in {by_torch}"
+        known = self.kernelllm
+        return f"{type(known.original).__name__} by kernels in {known.kernel_calls} calls, by torch in {known.original_calls.total()}"
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__" and issubclass(value, KernelModule) and value.__name__.startswith("Parametrized"):
+            raise UsageError("A module with kernels takes no parametrization itself.", fix="Give it to module.kernelllm.original.")
         if "kernelllm" in vars(self) and name != "__class__":  # which wrappers make one of their own
             setattr(self.kernelllm.original, name, value)
             if name in vars(self):  # nn.Module's own, such as what kind of hooks there are

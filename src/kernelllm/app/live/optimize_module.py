@@ -13,6 +13,7 @@ import torch
 
 from kernelllm.app import pipeline
 from kernelllm.app.judge_options import default_extern
+from kernelllm.app.live.active_modes import do_nothing
 from kernelllm.app.live.call_arguments import BoundCalls, Call, flatten, input_sets
 from kernelllm.app.live.dispatch import HOOKS, KernelModule
 from kernelllm.app.live.freed_sizes import freed
@@ -128,7 +129,8 @@ def check_module(module: torch.nn.Module) -> None:
     """Raises UsageError for a module that cannot be taken as it is."""
     if isinstance(module, torch.jit.ScriptModule):
         raise UsageError("The module is TorchScript.", fix="Give the nn.Module that it was made of.")
-    hooked = [path for path, m in module.named_modules() if path and any(vars(m)[kind] for kind in HOOKS) and not _is_lazy(m)]
+    inside = [(path, [vars(m)[kind] for kind in HOOKS]) for path, m in module.named_modules() if path and not _is_lazy(m)]
+    hooked = [path for path, hooks in inside if not do_nothing(hooks)]
     if hooked:
         raise UsageError(
             f"The submodule {hooked[0]} has hooks, which kernels would not run.", fix="Remove them: handle.remove()."

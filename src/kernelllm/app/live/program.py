@@ -48,7 +48,8 @@ class LiveProgram:
         """ModelNew with the original's tensors, made when it is first asked for. Raises UsageError, and what the file raises."""
         known: torch.nn.Module | None = vars(self).get("_model")
         if known is None:
-            known = imported(self.source).ModelNew()
+            with torch.random.fork_rng(devices=[]):  # what a constructor draws is overwritten; the caller draws what it would
+                known = imported(self.source).ModelNew()
             assert isinstance(known, torch.nn.Module)
             self._share(known, original)
             self._model = known

@@ -24,6 +24,7 @@ from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import symbols
 from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
 from kernelllm.compiler.capture.decompositions import (
+    averaged_norms,
     batched_functions,
     composite_functions,
     flex_scores,
@@ -98,6 +99,7 @@ def whole_layers(options: Options) -> Iterator[None]:
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
+        (torch.nn.modules.batchnorm._BatchNorm, "forward", averaged_norms.forward),
         (torch, "max_pool1d", _max_pool1d),
         *((F, *rule) for part in (composite_functions, batched_functions, size_checks) for rule in part.NN_FUNCTIONS.items()),
         (torch.Tensor, "cumprod", composite_functions.cumprod), (torch.Tensor, "quantile", composite_functions.quantile),

@@ -15,6 +15,8 @@ _TOLD: Final = {
     "vdim", "head_dim", "input_size", "hidden_size",
 }  # fmt: skip
 """Attributes of torch's layers that their parameters tell, or that change no result."""
+_OF_WEIGHTS: Final = {"kernel_size", "groups"}
+"""What the parameters of a convolution tell: each call looks at the rest."""
 
 
 def settings_of(model: torch.nn.Module) -> Settings:
@@ -24,7 +26,9 @@ def settings_of(model: torch.nn.Module) -> Settings:
     for layer in model.modules():
         kind = type(layer)
         own = getattr(torch.nn, kind.__name__, None) is kind
-        names = [n for n, v in vars(layer).items() if n not in plain and _is_plain(v) and n[0] != "_" and not (own and n in _TOLD)]
+        told = (_TOLD | (_OF_WEIGHTS if layer._parameters else set())) if own else set()
+        told |= {"output_padding"} if own and not getattr(layer, "transposed", True) else set()
+        names = [n for n, v in vars(layer).items() if n not in plain and n not in told and n[0] != "_" and _is_plain(v)]
         name = (kind.__name__ if layer is not model else "", own)
         found[name] = tuple(n for n in found.get(name, names) if n in names)
     return {name: attributes for name, attributes in found.items() if attributes}
