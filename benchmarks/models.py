@@ -226,7 +226,7 @@ def one(name: str, modes: list[str], ours: list[str], tiny: bool) -> None:
         result = first(steps[mode]()).float()
         if mode.startswith("kernelllm"):
             kernelllm.compile_report().finish()
-            for _ in range(40):  # until it is known what is fastest
+            for _ in range(70):  # until it is known what is fastest
                 steps[mode]()
             result = first(steps[mode]()).float()
             say(f"-- {name}, {mode}\n{kernelllm.compile_report()}")

@@ -79,6 +79,7 @@ CAPTURE = (
            "embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, "
            "include_last_offset, padding_idx)"),
     *_each("compiler/capture/intercept.py", "ATen's operator pins the number of classes", "torch.nn.functional", "one_hot"),
+    *_each("compiler/capture/intercept.py", "a circular pad of more than there is has an error", "torch.nn.functional", "pad"),
     *_each("compiler/capture/intercept.py", "rules for a batch of ATen's operators pin sizes, or take no symbols", "torch.nn.functional",
            "gelu;layer_norm(input, normalized_shape, weight, bias, eps)"),
     *_each(
@@ -347,6 +348,9 @@ INDUCTOR = (
 )  # fmt: skip
 
 LAUNCHES = (
+    *_each("app/dynamo/replayed_host.py", "launches beside a file's launchers are seen", "triton.runtime.jit",
+           "JITFunction.run(self, args, grid, warmup, kwargs)"),
+    *_each("app/dynamo/replayed_host.py", "a file's memory for descriptors is set again", "triton", "set_allocator(allocator)"),
     *_each("the worker", "launches are seen, suppressed or compiled only", "triton.runtime.jit",
            "JITFunction.run(self, args, grid, warmup, kwargs)"),
     *_each("the worker", "launches of compiled objects are seen too", "triton.compiler.compiler", "CompiledKernel._init_handles(self)"),

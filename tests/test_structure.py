@@ -83,8 +83,11 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
 def test_file_is_documented_and_small(path: Path) -> None:
     text = path.read_text()
     tree = ast.parse(text)
-    if text.strip():
-        assert ast.get_docstring(tree), f"{path} has no module docstring"
+    told = ast.get_docstring(tree)
+    assert told, f"{path} has no module docstring"
+    assert told.splitlines()[0].endswith((".", ":", "::", "?")), f"{path}: its first line, which `grep -m1` shows, is no whole sentence"
+    if path.name == "__init__.py" and "builtin" not in path.parts:
+        assert re.search(r"\bStart\b", told), f"{path} does not say in which file to start"
     assert len(text.splitlines()) <= 400, f"{path} has {len(text.splitlines())} lines: what else does it do?"
     if "templates" not in path.parts:  # kernels are as long as they are
         long = [f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and (f.end_lineno or 0) - f.lineno >= 60]

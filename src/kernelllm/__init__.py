@@ -1,6 +1,7 @@
 """kernelllm: PyTorch module in, verified Triton kernel out.
 
-The public names below are imported when they are first used, so that ``import kernelllm`` costs nothing::
+Start with ``core/types.py`` for the words and ``app/pipeline.py`` for the main path. The public names below are
+imported when they are first used, so that ``import kernelllm`` costs nothing::
 
     import kernelllm
 

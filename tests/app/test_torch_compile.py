@@ -27,6 +27,7 @@ from kernelllm.app.dynamo import (
     graph_kernel,
     graph_report,
     host_code,
+    replayed_host,
     split_graph,
     timed_selection,
 )
@@ -581,6 +582,35 @@ def test_autocast_around_a_compiled_module_is_eager_s(process: References) -> No
         torch.testing.assert_close(one[1:], results[0][1:], rtol=0.03, atol=0.03)
 
 
+class Turned(nn.Module):
+    """Its norm gives other strides than those of a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm((x * 2).transpose(1, 2)).transpose(1, 2))
+
+
+def test_strides_that_are_others_than_those_of_the_trace(process: References) -> None:
+    torch.manual_seed(0)
+    net, x = Turned(), torch.randn(6, 5, 16)
+    expected = copy.deepcopy(net)(x)
+    process.wait.clear()
+    out = compiled(net, verify="background")(x)  # by eager
+    torch.testing.assert_close(out, expected)
+    process.wait.set()
+
+
+def test_inputs_of_turned_signs_are_eager_s(process: References) -> None:
+    fast = torch.compile(lambda x: (x * 2).abs() + x, backend=kernelllm, options={"cache": False})
+    x = torch.ones(3, 4, dtype=torch.complex64)
+    for given in (torch.ones(3, 4), x.mul(1j).conj().imag, torch._neg_view(torch.ones(3, 4))):
+        torch.testing.assert_close(fast(given), (given * 2).abs() + given)
+    assert "opposite" in str(compile_report())
+
+
 def _lost(order: WriteRequest, limit_s: float) -> WriteResult:
     raise WorkerError("The process that writes kernels has ended.")
 
@@ -722,16 +752,27 @@ def test_a_convolution_s_weights_are_the_file_s_own_and_those_of_the_module_at_e
     assert "self.register_buffer(" not in process.orders[-1].problem.source
 
 
-def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
+def counted_runs(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
+    """One element for each run of host code that was made so; the other way makes none."""
+    runs: list[int] = []
+    ways: dict[str, tuple[Any, Any]] = {"prepared": (host_code, host_code.prepared), "replayed": (replayed_host, replayed_host.replayed)}
+    for name, (module, make) in ways.items():
+
+        def counted(*given: Any, make: Any = make) -> Any:
+            run = make(*given)
+            return lambda *inputs: (runs.append(1), run(*inputs))[1]
+
+        monkeypatch.setattr(module, name, counted if name == way else lambda *_: None)
+    return runs
+
+
+@pytest.mark.parametrize("way", ["prepared", "replayed"])
+def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(
+    process: References, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
     process.change = lambda source: source.replace("def forward(self, ", known)
-    prepare, runs = host_code.prepared, []
-
-    def counted(*given: Any) -> Any:
-        run = prepare(*given)
-        return lambda *inputs: (runs.append(1), run(*inputs))[1]
-
-    monkeypatch.setattr(host_code, "prepared", counted)
+    runs = counted_runs(monkeypatch, way)
     module, x = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Tanh()), torch.randn(4, 6)
     fast, results = compiled(module), []
     with torch.no_grad():
@@ -739,6 +780,34 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(pr
             torch.manual_seed(0)
             results.append([*(run(x) for _ in range(5)), torch.rand(3)])
     torch.testing.assert_close(*results)
+    assert len(runs) > 2  # after it gave the same as the file twice
+
+
+class Total(nn.Module):
+    """Running sums in a part of a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total[1:4] += x.sum(0)[1:4]
+        return (x * self.total).tanh()
+
+
+@pytest.mark.parametrize("way", ["prepared", "replayed"])
+def test_what_is_prepared_of_a_file_that_writes_in_place_is_tried_on_what_was_there_before(
+    process: References, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
+    module, x = Total(), torch.randn(4, 6)
+    other, runs = copy.deepcopy(module), counted_runs(monkeypatch, way)
+    process.change = lambda source: source.replace("def forward(self, ", known)
+    fast = compiled(other)
+    with torch.no_grad():
+        for i in range(5):
+            torch.testing.assert_close(fast(x + i), module(x + i))
+            torch.testing.assert_close(other.total, module.total)
     assert len(runs) > 2  # after it gave the same as the file twice
 
 

@@ -186,7 +186,19 @@ def test_broken_settings_file() -> None:
 
 def test_unknown_setting() -> None:
     problem("modle = 'compiler'\n", "kernelllm.toml")
-    refused(kernelllm("optimize", problem(GOOD)), "modle")
+    refused(kernelllm("optimize", problem(GOOD)), "'modle'", "Did you mean 'model'?", "kernelllm.toml")
+
+
+def test_a_setting_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem("target = 3\n", "kernelllm.toml")
+    refused(kernelllm("optimize", problem(GOOD)), "target", "kernelllm.toml")
+    monkeypatch.setenv("KERNELLLM_TARGET", "sm_90")
+    monkeypatch.setenv("KERNELLLM_VERDICT_CACHE", "perhaps")
+    refused(kernelllm("optimize", problem(GOOD)), "verdict_cache", "KERNELLLM_VERDICT_CACHE")
+
+
+def test_a_folder_that_is_not_there_is_no_unknown_suite() -> None:
+    refused(kernelllm("bench", "./nowhere/"), "There is no folder ./nowhere/")
 
 
 def test_check_missing_candidate() -> None:
@@ -229,6 +241,7 @@ def test_verbose_shows_the_traceback() -> None:
         (ZeroDivisionError("a fault"), ("fault in kernelllm", "ZeroDivisionError", "--verbose")),
         (OSError(errno.ENOSPC, "No space left on device", "x.bin"), ("Nothing more can be written", "x.bin", "Free some space")),
         (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 512 vs 400"), ("Nothing more can be written",)),
+        (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), ("Nothing more can be written",)),
     ],
 )
 def test_what_went_wrong_here_is_one_paragraph(error: Exception, told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,12 @@ def with_descriptors(x, y, n, B: tl.constexpr, F: tl.constexpr):
 
 
 @JITFunction
+def with_one_of_two_tensors(x, y, n, B: tl.constexpr, F: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(tl.where(tl.program_id(1) == 1, y, x) + i, F(i.to(tl.float32)), mask=i < n)
+
+
+@JITFunction
 def where_an_atomic_decides(x, y, n, B: tl.constexpr, F: tl.constexpr):
     if tl.atomic_add(y + n - 1, 1.0) == 2.0:
         tl.store(y + tl.arange(0, B), F(tl.load(x + tl.arange(0, B))))
@@ -124,6 +130,11 @@ def main() -> None:
         assert torch.equal(whole, told), kernel
         assert len(whole) < n, kernel
         print(kernel.fn.__name__)  # noqa: T201
+    with marking() as run:
+        with_one_of_two_tensors[(triton.cdiv(n, 64), 2)](x, y, n, B=64, F=half)
+    for written in map(run.written, (x, y)):
+        assert written is None or written[1] >= n, written[1]
+    print(with_one_of_two_tensors.fn.__name__)  # noqa: T201
     assert store_slicing.stores_of(where_an_atomic_decides.fn, {"F": half}) is None
     print(where_an_atomic_decides.fn.__name__)  # noqa: T201
 

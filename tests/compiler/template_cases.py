@@ -109,6 +109,8 @@ def products() -> None:
         x, y, z = draw(1, k, dtype=torch.float16), draw(70, k, dtype=torch.float16), draw(1, 70, dtype=torch.float16)
         want = torch.relu(x.double() @ y.double().T + z[0]) * z
         case(f"one row {k}", H.half_matmul(x, y.T, z[0], False, "relu", z, "mul"), want.half())
+        want, w = F.silu(x.double() @ y.double().T + z[0]) * (x.double() @ y.double().T), torch.zeros_like(z[0])
+        case(f"one row gated {k}", H.gated_matmul(x, y.T, y.T, "silu", w, z[0]), want.half())
     case("matmul int", M.matmul((a * 9).int(), (b * 9).int()), (a * 9).int() @ (b * 9).int())
     case("matmul tf32", M.matmul(a, b, None, True), a @ b, 2e-3)
     activations: dict[str, Any] = {
@@ -117,13 +119,13 @@ def products() -> None:
     }  # fmt: skip
     for name, fn in activations.items():
         case(name, M.matmul(a, b, None, False, name), fn(a @ b))
-    for dtype in (torch.float32, torch.bfloat16):
-        x, weights = draw(33, 40, dtype=dtype), [draw(n, 40, dtype=dtype) for n in (50, 20, 1)]
+    for dtype, m in ((torch.float32, 33), (torch.bfloat16, 33), (torch.bfloat16, 1), (torch.float16, 9)):
+        x, weights = draw(m, 40, dtype=dtype), [draw(n, 40, dtype=dtype) for n in (50, 20, 1)]
         biases = [draw(n, dtype=dtype) for n in (50, 20, 1)]
         for i, (plain, biased) in enumerate(zip(T.matmul_three(x, *weights), T.matmul_three(x, *weights, *biases), strict=True)):
             want = x.double() @ weights[i].double().T
-            case(f"three {i, dtype}", plain, want.to(dtype))
-            case(f"three biased {i, dtype}", biased, (want + biases[i].double()).to(dtype))
+            case(f"three {i, dtype, m}", plain, want.to(dtype))
+            case(f"three biased {i, dtype, m}", biased, (want + biases[i].double()).to(dtype))
     c, d = draw(33, 1), draw(50, 33).T
     case("joined by sum", M.matmul(a, b, d[0], False, "relu", d, "add"), torch.relu(a @ b + d[0]) + d)
     case("joined by product", M.matmul(draw(5, 4000) * 0 + 1, draw(4000, 50) * 0 + 1, None, False, "", d[:5], "mul"), 4000 * d[:5])
@@ -181,17 +183,18 @@ def attention() -> None:
         want_here = F.scaled_dot_product_attention(*(x.double() for x in inputs), scale=0.3, enable_gqa=True)
         case(f"attention grouped {dtype}", A.attention(*inputs, scale=0.3), want_here.to(dtype))
     for dtype in (torch.float16, torch.bfloat16):
-        for t, s in ((70, 90), (3, 200)):
+        for t, s in ((70, 90), (3, 200), (1, 200)):
             q, k, v = draw(2, 4, t, 40, dtype=dtype), draw(2, 2, s, 40, dtype=dtype), draw(2, s, 2, 24, dtype=dtype).transpose(1, 2)
             keep, bias = torch.rand(2, 1, t, s) > 0.3, draw(t, s, dtype=dtype)
             near = (torch.arange(s) >= 67) & (torch.arange(s) < torch.tensor([68, 0])[:, None, None, None] + t)  # none for the second
-            masks = (("plain", None), ("causal", None), ("bool", keep), ("near", near), ("added", bias))
+            masks = (("plain", None), ("causal", None), ("bool", keep), ("near", near), ("added", bias),
+                     ("row", near[:, :, -1:]), ("added row", bias[:1]))  # fmt: skip
             for name, mask in masks:
                 causal = name == "causal"
-                wide = mask.double() if name == "added" else mask
+                wide = mask.double() if name.startswith("added") else mask
                 want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, enable_gqa=True)
                 case(f"attention {name} {t, dtype}", AH.half_attention(q, k, v, mask, causal), want.to(dtype))
-            bias[0], bias[1] = torch.finfo(dtype).min, float("-inf")
+            bias[0], bias[-1] = torch.finfo(dtype).min, float("-inf")
             wide_k, wide_v = (x.double().repeat_interleave(2, 1) for x in (k, v))
             written = torch.softmax(q.double() @ wide_k.transpose(-2, -1) / 40**0.5 + bias, -1) @ wide_v
             case(f"attention written out {t, dtype}", AH.half_attention(q, k, v, bias, nan_rows=True), written.to(dtype))

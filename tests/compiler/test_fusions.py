@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from compiled import captured, problem
 
+from kernelllm.compiler.capture.rewrites import faster_templates
 from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
@@ -289,6 +290,45 @@ def test_three_products_of_the_same_rows_are_one_launch() -> None:
     assert calls.count("kernelllm.matmul.default") == 3
     large = [str(n.target) for n in captured(THREE.replace("24, 64", "2048, 1024")).graph.graph.nodes]
     assert large.count("kernelllm.matmul.default") == 6  # large products have better kernels of their own
+
+
+DECODING = """
+class Model(nn.Module):
+    def __init__(self, width, heads, shared, hidden):
+        super().__init__()
+        self.heads, self.shared = heads, shared
+        part = width * shared // heads
+        self.query, self.key, self.value = (nn.Linear(width, n, bias=False, dtype=torch.bfloat16) for n in (width, part, part))
+        self.out, self.norm = nn.Linear(width, width, bias=False, dtype=torch.bfloat16), nn.LayerNorm(width, dtype=torch.bfloat16)
+        self.gate, self.up = (nn.Linear(width, hidden, bias=False, dtype=torch.bfloat16) for _ in range(2))
+        self.down = nn.Linear(hidden, width, bias=False, dtype=torch.bfloat16)
+
+    def forward(self, x, keys, values, mask):
+        b = x.shape[0]
+        q, k, v = (f(x).view(b, 1, -1, 64).transpose(1, 2) for f in (self.query, self.key, self.value))
+        keys, values = torch.cat((keys, k), 2), torch.cat((values, v), 2)
+        wide = [t[:, :, None].expand(-1, -1, self.heads // self.shared, -1, -1).reshape(b, self.heads, -1, 64) for t in (keys, values)]
+        x = x + self.out(F.scaled_dot_product_attention(q, *wide, mask).transpose(1, 2).reshape(b, 1, -1))
+        y = self.norm(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y)), keys, values
+batch, width, heads, shared, hidden = 1, 1024, 16, 8, 3072
+def get_inputs():
+    past = [torch.randn(batch, shared, 1023, 64, dtype=torch.bfloat16) for _ in range(2)]
+    return [torch.randn(batch, 1, width, dtype=torch.bfloat16), *past, torch.rand(1, 1, 1, 1024) > 0.1]
+def get_init_inputs(): return [width, heads, shared, hidden]
+"""
+
+
+def test_a_step_of_decoding_at_known_sizes_has_few_launches_and_copies_no_heads() -> None:
+    options = Options(extern="allow", symbolic=False, mixed=True)
+    graph = captured(DECODING, options).graph
+    faster_templates.attend(graph, options, masked=True)
+    found = Counter(str(n.target).removeprefix("kernelllm.").partition(".")[0] for n in graph.graph.nodes if "kernelllm." in str(n.target))
+    assert found == {"matmul_three": 1, "half_matmul": 2, "gated_matmul": 1, "half_attention": 1}
+    products = [n.kwargs.get("join") for n in graph.graph.nodes if "half_matmul" in str(n.target)]
+    assert products == ["add", "add"]
+    attention = next(n for n in graph.graph.nodes if "half_attention" in str(n.target))
+    assert [tuple(n.meta["val"].shape) for n in attention.args[:3]] == [(1, 16, 1, 64), (1, 8, 1024, 64), (1, 8, 1024, 64)]
 
 
 POOLS = """

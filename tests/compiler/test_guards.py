@@ -163,6 +163,22 @@ def test_mode(file: Path) -> None:
     assert evaluated.startswith("RuntimeError: The kernels compute what the module does after train()")
 
 
+@written(BATCH_NORM)
+def test_settings_of_layers_and_how_vectors_lie_stay_as_the_constructor_makes_them(file: Path) -> None:
+    start, run = "import copy; m = copy.deepcopy(ModelNew(20)); ", "m(torch.randn(5, 20))"
+    ran, eps, momentum, chance, expanded, turned, negated = outcomes(
+        file, start + "m.norm.weight = torch.nn.Parameter(torch.ones(20)); m.norm.eps = 1e-5; m.to('cpu'); " + run,
+        start + "m.norm.eps = 0.1; " + run, start + "m.norm.momentum = None; " + run, start + "m.drop.p = 0.5; " + run,
+        start + "m.norm.weight = torch.nn.Parameter(torch.ones(1).expand(20))",
+        start + "m.load_state_dict({**m.state_dict(), 'norm.running_mean': torch._neg_view(torch.ones(20))}, assign=True)",
+        start + "m(torch.ones(5, 20, dtype=torch.complex64).conj().imag)",
+    )  # fmt: skip
+    assert ran == ""
+    assert {eps, momentum, chance} == {"NotImplementedError: The kernels were written for other settings of the model and its layers"}
+    assert all("the kernels take vectors whose elements lie side by side" in e for e in (expanded, turned))
+    assert negated.startswith("ValueError: x: its memory holds the opposite")
+
+
 def test_a_forward_that_does_not_ask_for_its_mode_runs_in_both(tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(compiled(Problem(name="guarded", source=LAYER), Options()), encoding="utf-8")
@@ -213,6 +229,25 @@ def test_gradients_are_refused_and_inference_is_not(file: Path) -> None:
     assert (plain, frozen, in_place) == ("", "", "")
     assert parameter.startswith("RuntimeError: ModelNew is for inference")
     assert given.startswith("RuntimeError: ModelNew is for inference")
+
+
+SMALLEST = """
+import torch, torch.nn.functional as F
+class Model(torch.nn.Module):
+    def forward(self, x, a, b): return F.pad(x, (2, 1), mode="circular").cos(), a // b
+def get_inputs(): return [torch.randn(6, 5, 10), torch.randint(-99, 99, (6,), dtype=torch.int8), torch.full((6,), -7, dtype=torch.int8)]
+"""
+
+
+@written(SMALLEST)
+def test_circular_pads_of_less_than_they_repeat_and_the_smallest_whole_number(file: Path) -> None:
+    numbers = "a, b = torch.full((6,), -128, dtype=torch.int8), torch.tensor([-1, -3, -127, -128, 3, 127], dtype=torch.int8); "
+    ran, one, none = outcomes(
+        file, numbers + "assert ModelNew()(torch.randn(6, 5, 2), a, b)[1].equal(a // b), ModelNew()(torch.randn(6, 5, 2), a, b)[1]",
+        numbers + "ModelNew()(torch.randn(6, 5, 1), a, b)", numbers + "ModelNew()(torch.randn(6, 5, 0), a, b)",
+    )  # fmt: skip
+    assert ran == ""
+    assert all(e.startswith("ValueError: the kernels were written for x_size2 >= 2") for e in (one, none))
 
 
 BRANCHES = """

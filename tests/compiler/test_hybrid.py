@@ -48,7 +48,7 @@ def get_init_inputs(): return [n]
 
 def test_torchs_convolutions_are_right_at_other_sizes(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(IMPORTS + DOWN_AND_UP, encoding="utf-8")
-    text = emit(problem(DOWN_AND_UP), lowered(DOWN_AND_UP, ALLOW), ALLOW)
+    text = emit(problem(DOWN_AND_UP), lowered(DOWN_AND_UP, ALLOW))
     for function in ("conv1d", "conv2d", "conv_transpose2d"):
         assert f"torch.nn.functional.{function}(" in text
     (tmp_path / "candidate.py").write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ import torch
 from compiled import problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
-from kernelllm.compiler.loops.inlined import with_inlined_loop
+from kernelllm.compiler.loops.inlined_loops import with_inlined_loop
 from kernelllm.compiler.loops.loop import loop_step
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate

@@ -32,7 +32,7 @@ def get_init_inputs():
 
 RIGHT = """
 import torch, torch.nn.functional as F
-from kernelllm.compiler.steps.library import step_layers
+from kernelllm.compiler.stepwise.library import step_layers
 from kernelllm.compiler.templates.plain import attending, products, windows
 torch.manual_seed(0)
 

@@ -74,7 +74,7 @@ def get_init_inputs(): return []
 
 
 def file_of(body: str) -> str:
-    return emit(problem(body), lowered(body), Options())
+    return emit(problem(body), lowered(body))
 
 
 def forward_of(text: str) -> str:
@@ -93,7 +93,7 @@ def test_equal_regions_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_a_library_gives_is_in_the_layout_that_the_next_region_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regions, "LONG", 3)
     options = Options(extern="allow", any_dtype=False)
-    text = forward_of(emit(problem(ATTENDED), lowered(ATTENDED, options), options))
+    text = forward_of(emit(problem(ATTENDED), lowered(ATTENDED, options)))
     assert "attended = attended.transpose(1, 2).contiguous().transpose(1, 2)" in text  # that of the product that comes next
 
 

@@ -6,8 +6,8 @@ import interpreted
 import pytest
 
 from kernelllm.compiler.compiler_writer import Compiler
-from kernelllm.compiler.steps.step_values import Unsupported
-from kernelllm.compiler.steps.steps_writer import written
+from kernelllm.compiler.stepwise.step_values import Unsupported
+from kernelllm.compiler.stepwise.steps_writer import written
 from kernelllm.core.types import Problem
 
 MODULE = """import torch

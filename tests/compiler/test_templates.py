@@ -141,6 +141,22 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product of one row": (
         "one_row_kernel", lambda: matmul_half.half_matmul(meta(1, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF).T)
     ),
+    "gated product of one row": (
+        "few_rows_gated_kernel",
+        lambda: matmul_half.gated_matmul(meta(1, 1024, dtype=HALF), *(meta(3072, 1024, dtype=HALF).T for _ in range(2)), "silu"),
+    ),
+    "gated product of few rows": (
+        "few_rows_gated_kernel",
+        lambda: matmul_half.gated_matmul(meta(8, 4096, dtype=HALF), *(meta(3072, 4096, dtype=HALF).T for _ in range(2)), "silu"),
+    ),
+    "three products of one row": (
+        "few_rows_three_kernel",
+        lambda: matmul_three.matmul_three(meta(1, 4096, dtype=HALF), *(meta(n, 4096, dtype=HALF) for n in (4096, 1024, 1024))),
+    ),
+    "three products of few rows": (
+        "few_rows_three_kernel",
+        lambda: matmul_three.matmul_three(meta(8, 4096, dtype=HALF), *(meta(n, 4096, dtype=HALF) for n in (4096, 1024, 1024))),
+    ),
     "product of few rows and bytes": (
         "quantized_kernel",
         lambda: quantized.quantized_matmul(meta(64, 4096, dtype=HALF), meta(4096, 4096, dtype=torch.int8).T, meta(4096, dtype=HALF)),

@@ -66,3 +66,5 @@ def run(x):
     assert program_numbers(source) == (7777,)
     assert large_bounds(source) == (10_000_000,)
     assert 0x1234 in compared_bits(source)
+    assert large_bounds("def run(x):\n    k[(min(x.shape[0], 65535),)](x)\n") == (65535,)
+    assert large_bounds("def kernel(x):\n    tl.program_id(0).to(tl.int16)\n") == (2**15,)

@@ -8,7 +8,7 @@ from problems import HEAD
 
 from kernelllm.core.types import Candidate, Problem, Status
 from kernelllm.judge import Judge
-from kernelllm.judge.trials.usage.usage_trials import half_precision_difference
+from kernelllm.judge.trials.usage.half_difference import half_precision_difference
 from kernelllm.problems.sizes import dtypes_of
 
 PROBLEM = Problem(

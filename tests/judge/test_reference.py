@@ -12,8 +12,8 @@ import torch
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
-from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
 from kernelllm.judge.trials.inputs.input_distribution import HEAVY, vary
+from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.reference_runs.reference import prepare
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, LastBitNoise

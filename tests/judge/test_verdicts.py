@@ -13,10 +13,10 @@ from judge.problems import MATMUL, SQUARE, candidate, elementwise, matmul, probl
 from kernelllm.core.types import Candidate, KernelUse, Problem, Severity, SizeSet, Status
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
+from kernelllm.judge.status_decision import compile_failure
 from kernelllm.judge.trials.autotune_configurations import untried
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes
 from kernelllm.judge.trials.reference_runs import reference_run
-from kernelllm.judge.verdict import compile_failure
 from kernelllm.problems import shrink
 
 

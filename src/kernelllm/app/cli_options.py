@@ -84,6 +84,16 @@ verbose_option = click.option(
     help="Say more, and show tracebacks.",
 )
 output_options = option_group(json_option, verbose_option)
+def out_option(**how: Any) -> Callable[[F], F]:
+    """Where a verb writes: ``-o`` and ``--out``, and ``--output`` as some verbs had it."""
+    return click.option("-o", "--out", "--output", "output", **how)
+
+
+def folder_option(help: str) -> Callable[[F], F]:
+    """:func:`out_option` of a folder that is made."""
+    return out_option(type=NewFolder(), required=True, help=help)
+
+
 db_option = click.option("--db", metavar="URL", help="The attempt store: a file, or a SQLAlchemy URL.  [default: the setting db]")
 workers_option = click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="Processes per device.  [default: 3 on a GPU, or one for each CPU core]"
@@ -184,6 +194,7 @@ lm_option_flags = option_group(
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
+        metavar="R",
         help="Versions of each sample: after each the model gets the verdict and is asked for the next.",
     ),
     click.option("--strategy", metavar="NAME", help="How samples follow each other; see 'kernelllm list strategies'."),
@@ -228,6 +239,7 @@ def lm_options_from(given: dict[str, Any]) -> LMOptions:
 
 
 def key_value(text: str) -> tuple[str, str]:
+    """Key and value of ``-O KEY=VALUE``. Raises UsageError."""
     from kernelllm.core.errors import UsageError
 
     key, equals, value = text.partition("=")

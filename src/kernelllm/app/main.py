@@ -42,8 +42,11 @@ INTERRUPTED = 130
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What the system says where a disk, a quota or a limit on files is used up."""
-ALSO_FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing", "] . unexpected pos")
-"""What safetensors and torch.save say then, in errors of their own."""
+ALSO_FULL = (
+    "No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing", "] . unexpected pos",
+    "No usable temporary directory",
+)  # fmt: skip
+"""What safetensors, torch.save and tempfile say then, in errors of their own."""
 
 
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}

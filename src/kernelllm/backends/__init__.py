@@ -1,1 +1,4 @@
-"""Kernel languages, one folder each. A backend knows how its code is written, loaded, launched, compiled and emulated."""
+"""Kernel languages, one folder each. A backend knows how its code is written, loaded, launched, compiled and emulated.
+
+Start with ``base.py``, the interface.
+"""

@@ -51,11 +51,11 @@ class Mode(StrEnum):
     """What the launches of a worker do. A worker has one mode for its life."""
 
     INTERPRET = "interpret"
-    """They run on the CPU, by the language's emulator."""
+    """Kernels run on the CPU, by the language's emulator."""
     COMPILE = "compile"
-    """They compile for a target that need not be there, and run nothing."""
+    """Kernels compile for a target that need not be there, and run nothing."""
     CUDA = "cuda"
-    """They run on this machine's GPU."""
+    """Kernels run on this machine's GPU."""
 
 
 class DeviceAccess(StrEnum):
@@ -214,7 +214,7 @@ class LanguageNames(msgspec.Struct, frozen=True, kw_only=True):
     machine: tuple[str, ...]
     """Dotted paths that tell outside of a kernel which machine or emulator it is on."""
     launching: tuple[str, ...] = ()
-    """Those below them that launches take, and that lead to them: they tell nothing."""
+    """Exceptions: paths below those above that launches take, and that lead to such; they tell nothing of the machine."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):

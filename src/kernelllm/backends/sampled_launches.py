@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class SampledLaunches(ABC):
     @abstractmethod
     def changed(self, tensors: Iterable[torch.Tensor], *, missing: bool) -> None:
         """Torch wrote into these; ``missing``: from memory that lacks something."""
+
+    @abstractmethod
+    def derived(self, known: Sequence[torch.Tensor], made: torch.Tensor) -> None:
+        """Torch made a tensor, element by element, of these, whose memory lacks something, and of others that lack nothing."""
 
     @abstractmethod
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:

@@ -42,7 +42,7 @@ class CopyErrors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def counted(attempts: Sequence[Attempt], references: Mapping[str, str]) -> CopyErrors:
-    """``references``: the module's source by problem."""
+    """Count copy errors in attempts. ``references``: the module's source by problem."""
     wrong = [a for a in attempts if not a.verdict.correct and a.problem in references and _parsed(a.candidate.source) is not None]
     names = [bool(wrong_names(references[a.problem], a.candidate.source)) for a in wrong]
     numbers = [bool(wrong_numbers(references[a.problem], a.candidate.source)) for a in wrong]

@@ -46,7 +46,7 @@ class StoredDrafts(KnownAnswers):
         return found
 
     def keys(self, problem: Problem) -> set[tuple[int, int]]:
-        """Those of the run's attempts."""
+        """Round and sample of each attempt that the run has for a problem."""
         return self._keys.get(problem.name, set())
 
     def drafts(self, problem: Problem, n: int, feedback: Sequence[Attempt] = (), first: int = 0) -> Iterator[Draft]:
@@ -68,7 +68,7 @@ class Generations(KnownAnswers):
         self.n = 1 + max(c.sample for found in self._found.values() for c in found)
 
     def keys(self, problem: Problem) -> set[tuple[int, int]]:
-        """Those of the files."""
+        """Round 0 and the sample of each file for a problem."""
         return {(0, candidate.sample) for candidate in self._of(problem)}
 
     def _of(self, problem: Problem) -> Sequence[Candidate]:

@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What each round after the first made of the wrong versions of the round before."""
 
     def after(self, rounds: int) -> Outcome:
-        """As it was after so many rounds."""
+        """The outcome as it was after ``rounds`` rounds."""
         return self.rounds[min(rounds, len(self.rounds)) - 1] if self.rounds else self
 
     @property
@@ -270,7 +270,7 @@ class PairedComparison(msgspec.Struct, frozen=True, kw_only=True):
     asked: tuple[int, int] = (1, 1)
     """Rounds of both runs."""
     rounds: tuple[PairedRound, ...] = ()
-    """Both after each number of rounds that both have; empty where both have one."""
+    """The two runs after 1, 2, ... rounds, as far as both have them; empty where each has one round."""
 
 
 def compare(first: Sequence[Outcome], second: Sequence[Outcome], baseline: str = "eager") -> PairedComparison:

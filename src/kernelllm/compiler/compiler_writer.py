@@ -254,7 +254,7 @@ def _emitted(part: Problem, lowered: Lowered, options: Options) -> str:
     from kernelllm.compiler.emit.layer_settings import read_settings
     from kernelllm.problems.instance import Instance
 
-    text = emit(part, lowered, options)
+    text = emit(part, lowered)
     return read_settings(text, Instance(part).model(0)) if options.short and not options.backward else text
 
 
@@ -294,8 +294,8 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
 
 def _in_steps(problem: Problem) -> str:
     """The file step by step; empty where the module has more."""
-    from kernelllm.compiler.steps import steps_writer
-    from kernelllm.compiler.steps.step_values import Unsupported
+    from kernelllm.compiler.stepwise import steps_writer
+    from kernelllm.compiler.stepwise.step_values import Unsupported
 
     try:
         return steps_writer.written(problem)
@@ -389,6 +389,6 @@ def refuse_idle(source: str, name: str) -> None:
         return
     computes = open_backend("triton").computes
     if not any(computes(ast.unparse(kernel)) for kernel in kernels):
-        does = f" Torch does {', '.join(left)}." if left else " Its forward only hands tensors on, or they have no elements."
-        fix = "Use a language model (-m)." if left else "Nothing would be faster."
+        does = f" Torch does {', '.join(left)}." if left else " Its forward hands tensors on as they are, or returns none or empty ones."
+        fix = "Use a language model (-m)." if left else "Let the forward return what it computes, on tensors with elements."
         raise CaptureError(f"{name!r} is not compiled: nothing is left for a kernel.{does}", fix=fix)

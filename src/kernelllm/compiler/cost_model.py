@@ -16,7 +16,7 @@ _LAUNCH, _WAVE = 3.0, 1.7
 _OPERATIONS = {"gelu": 100, "gelu_tanh": 100}
 """What an element takes of the rate of fp32, by activation, where it was seen to matter."""
 SURE = 1.03
-"""So much faster must the template be to be chosen."""
+"""The speed-up that the model must predict for a template to be chosen."""
 
 
 def library_us(m: int, n: int, k: int, gpu: Gpu) -> float:

@@ -1,4 +1,4 @@
-"""What the compiler may be asked for, and what distinguishes its variants."""
+"""Options of the compiler: what is left to torch, known sizes, tiles, TF32; candidates of one problem differ in them."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class _Server:
         self.rest: Iterator[Candidate] = iter(())
 
     def __call__(self, slot: Slot) -> _Server:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it needs no GPU, and a context would take memory on one
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # writing needs no GPU, and a context would take memory on one
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Closing:
-    """As a context manager it closes itself."""
+    """An object that a ``with`` statement closes."""
 
     def __enter__(self) -> Self:
         return self
@@ -15,5 +15,5 @@ class Closing:
         self.close()
 
     def close(self) -> object:
-        """Free what it holds."""
+        """Free what the object holds."""
         raise NotImplementedError

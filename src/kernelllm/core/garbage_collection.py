@@ -22,7 +22,7 @@ _least: list[int] = []
 def collect_if_grown() -> None:
     """Collect where the process holds a quarter of a gigabyte more than it did: arrays in cycles are few objects, and may be all memory."""
     if _least and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 <= _least[0] + _GROWN:
-        return  # it never held so much; to ask what it holds now takes ten times as long
+        return  # the process never held so much; to ask what it holds now takes ten times as long
     now = _resident()
     if _least and now > _least[0] + _GROWN:
         gc.collect()

@@ -7,7 +7,6 @@ group ``kernelllm.<kind>``. Nothing is imported until it is asked for.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -88,13 +87,10 @@ def names(kind: str) -> list[str]:
     return sorted({**BUILTIN[kind], **_plugins(kind)})
 
 
-def require(kind: str, name: str, also: Sequence[str] = ()) -> str:
-    """The ``module:attribute`` of a name, nothing imported.
-
-    Raises UnknownName with the known names (``also``: those of other kinds) and the nearest one.
-    """
-    known = sorted({*names(kind), *also})
-    if name not in names(kind):
+def require(kind: str, name: str) -> str:
+    """The ``module:attribute`` of a name, nothing imported. Raises UnknownName with the known names and the nearest one."""
+    known = names(kind)
+    if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         one = "strategy" if kind == "strategies" else kind.removesuffix("s")

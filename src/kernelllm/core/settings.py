@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import msgspec
 
 from kernelllm.core.errors import UsageError
+
+_REFERENCE = "docs/reference/settings.md has them all."
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,20 +74,43 @@ def user_file() -> Path:
 
 
 def load(overrides: dict[str, Any] | None = None) -> Settings:
-    """Resolve all sources into one Settings. Raises UsageError naming the file and the wrong key."""
+    """Resolve all sources into one Settings. Raises UsageError naming the source and the wrong key."""
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     for file in (user_file(), Path("kernelllm.toml")):
         if file.is_file():
-            try:
-                values.update(tomllib.loads(file.read_text()))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise UsageError(f"The settings file is not valid TOML: {error}.", where=str(file)) from error
+            found = _of_file(file)
+            values.update(found)
+            sources.update(dict.fromkeys(found, str(file)))
     for field in Settings.__struct_fields__:
-        from_env = os.environ.get(f"KERNELLLM_{field.upper()}")
+        variable = f"KERNELLLM_{field.upper()}"
+        from_env = os.environ.get(variable)
         if from_env is not None and field != "prices":
-            values[field] = from_env
-    values.update({k: v for k, v in (overrides or {}).items() if v is not None})
+            values[field], sources[field] = from_env, f"the variable {variable}"
+    given = {k: v for k, v in (overrides or {}).items() if v is not None}
+    values.update(given)
+    sources.update(dict.fromkeys(given, "the call"))
     try:
         return msgspec.convert(values, Settings, strict=False)  # variables are text
     except msgspec.ValidationError as error:
-        raise UsageError(f"A setting does not fit: {error}.", fix="See docs/reference/settings.md.") from error
+        what, _, place = str(error).partition(" - at `$.")
+        key = next((k for k in values if place.startswith(k)), "")
+        name = f"The setting {place.rstrip('`')}" if place else "A setting"
+        raise UsageError(f"{name} does not fit: {what}.", where=sources.get(key, ""), fix=_REFERENCE) from error
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    """What a settings file sets. Raises UsageError where it cannot be read, or sets what is no setting."""
+    try:
+        found = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        kind = "cannot be read" if isinstance(error, OSError) else "is not valid TOML"
+        fix = f"Correct it (lines such as target = 'sm_90'), or remove it. {_REFERENCE}"
+        raise UsageError(f"The settings file {kind}: {error}.", where=str(file), fix=fix) from error
+    for key in found:
+        if key not in Settings.__struct_fields__:
+            near = difflib.get_close_matches(key, Settings.__struct_fields__, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            known = ", ".join(Settings.__struct_fields__)
+            raise UsageError(f"There is no setting {key!r}.{hint}", where=str(file), fix=f"Known: {known}. {_REFERENCE}")
+    return found

@@ -1,7 +1,7 @@
 """Decides whether a candidate is right, honest and how fast, without ever sharing a process with one.
 
 ``Judge`` keeps warm worker servers and judges many candidates; ``judge`` judges one. The package itself can be
-called, as ``kernelllm.judge(problem, candidate)``.
+called, as ``kernelllm.judge(problem, candidate)``. Start with ``judging.py`` and ``evaluation.py``, one candidate's way to its verdict.
 """
 
 from __future__ import annotations

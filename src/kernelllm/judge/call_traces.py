@@ -19,10 +19,11 @@ _ONLY_NOTED = ("aten::record_stream", "aten::retain_grad")
 
 
 class CallTraces:
-    """Of one call; made before it."""
+    """What one call does beside its result. It is made before the call."""
 
     def __init__(self, model: Any, inputs: Any) -> None:
         self._modules = [(part, part.training) for _, part in trusted_torch.submodules(model)] if isinstance(model, torch.nn.Module) else []
+        self._parameters = [(t, t.grad) for part, _ in self._modules for t in vars(part).get("_parameters", {}).values() if _is_leaf(t)]
         self._inputs, self._tensors = inputs, values.flatten(inputs)
         self._tree, self._described = values.encode(inputs, []), [_description(t) for t in self._tensors]
         self._at = [memory(t) for t in self._tensors]
@@ -49,7 +50,7 @@ class CallTraces:
             now = memory(tensor)
             if now != before:
                 self._created.add(now[0])
-            if torch.Tag.inplace_view not in func.tags:  # those change the tensor, not its memory
+            if torch.Tag.inplace_view not in func.tags:  # view operators in place change the tensor, not its memory
                 self._written.add(now)
         schema = func._schema
         if schema.returns and schema.returns[0].alias_info is None:
@@ -70,6 +71,9 @@ class CallTraces:
         changed = [i for i, t in enumerate(self._tensors) if _description(t) != self._described[i]]
         what = "another shape, other memory, another requires_grad, or a gradient, an attribute or a hook that it did not have"
         found += [f"input tensor {i + 1} has {what}" for i in changed]
+        if any(t.grad is not was for t, was in self._parameters):
+            found.append("a parameter has a gradient that it did not have, or another one")
+        found += [f"output {number + 1} requires gradients" for number, output in enumerate(outputs) if output.requires_grad]
         own = {memory(t) for t in state}
         for number, output in enumerate(outputs):
             where = memory(output)
@@ -92,8 +96,12 @@ def memory(tensor: torch.Tensor) -> _Range:
 
 
 def scattered(outputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
-    """Numbers of those that are not contiguous."""
+    """Positions of the outputs that are not contiguous."""
     return tuple(i for i, output in enumerate(outputs) if output.layout is torch.strided and not output.is_contiguous())
+
+
+def _is_leaf(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.is_leaf
 
 
 def _expanded(tensor: torch.Tensor) -> bool:

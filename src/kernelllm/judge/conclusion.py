@@ -1,4 +1,4 @@
-"""Turns everything that was seen of one candidate into its verdict: observation, checks, status, message, evidence."""
+"""Builds the verdict from all that was seen of a candidate: runs the checks, takes status and message, adds the evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelllm.backends.base import CompiledKernel, open_backend
 from kernelllm.core import verdict_words
 from kernelllm.core.types import Candidate, Finding, KernelUse, Problem, Severity, SizeSet, Status, Verdict
 from kernelllm.judge import checks as all_checks
-from kernelllm.judge import verdict
+from kernelllm.judge import status_decision
 from kernelllm.judge.checks.operator_families import coverage
 from kernelllm.judge.context import JudgeContext
 from kernelllm.judge.isolation.limits import Ended
@@ -69,7 +69,7 @@ class Evidence:
 def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
     """The verdict once all trials and measurements are over."""
     ran = seen.report.kernels if seen.report else ()
-    seen.kernels, lines = verdict.merge_kernels(ran, seen.compiled, context.target)
+    seen.kernels, lines = status_decision.merge_kernels(ran, seen.compiled, context.target)
     if seen.report:
         ops = {name: count / max(seen.trials.observed_runs, 1) for name, count in seen.report.ops.items()}
         share = coverage(ops, seen.left_to_torch(), seen.trials.reference_ops, seen.trials.reference_flops)
@@ -83,8 +83,8 @@ def concluded(context: JudgeContext, seen: Evidence) -> Verdict:
         seen.findings.insert(0, Finding(check=failure.check, message=failure.message))
     if failure is None:
         seen.findings = [*_kernels_do_not_matter(seen), *seen.findings, *_limits_of_the_problem(context, seen)]
-    compiling = verdict.compile_failure(seen.kernels, lines, context.target)
-    status, message = verdict.decide(failure, seen.findings, compiling, passed=seen.passed)
+    compiling = status_decision.compile_failure(seen.kernels, lines, context.target)
+    status, message = status_decision.decide(failure, seen.findings, compiling, passed=seen.passed)
     return with_evidence(context, seen, status, message or _right(seen))
 
 

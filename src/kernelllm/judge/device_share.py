@@ -93,7 +93,7 @@ def share_device(device: str, wanted_bytes: int | None) -> Iterator[DeviceShare]
     with MemoryReservation(memory, memory.total if wanted_bytes is None else wanted_bytes) as reservation, DeviceLock(key) as lock:
         try:
             yield DeviceShare(lock, reservation)
-        except BaseException as error:  # its frames hold tensors, and whoever gets the reservation next needs their memory
+        except BaseException as error:  # the error's frames hold tensors, and the next to get the reservation needs their memory
             traceback.clear_frames(error.__traceback__)
             gc.collect()
             raise

@@ -8,7 +8,7 @@ from functools import partial
 
 from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
-from kernelllm.judge import conclusion, source_refusal, verdict
+from kernelllm.judge import conclusion, source_refusal, status_decision
 from kernelllm.judge.checks.asked_shapes import size_conditions
 from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state, least_calls
 from kernelllm.judge.checks.compared_numbers import compared_bits, compared_values, large_bounds, program_numbers
@@ -157,7 +157,7 @@ class Evaluation:
             failure = seen.trials.failure
             seen.passed = failure is None
             if failure is None or failure.status in (Status.INCORRECT, Status.CHEATING):
-                seen.report = verdict.merge_reports(workers)
+                seen.report = status_decision.merge_reports(workers)
             # the worker that is measured comes last: without launches a candidate may break it
             suppress = partial(self._suppress_launches, workers[0], references[0], share)
             measured = failure is None and context.on_gpu and settings.measure
@@ -171,7 +171,7 @@ class Evaluation:
                 worker.cut()
             if measured and seen.trials.failure is None:
                 self._measure(workers[-1], references[-1], share, suppress if len(workers) == 1 else _nothing)
-        seen.ended = verdict.merge_ended([ended for worker in workers for ended in worker.ended])
+        seen.ended = status_decision.merge_ended([ended for worker in workers for ended in worker.ended])
 
     def _suppress_launches(self, worker: CandidateProcess, reference: Reference, share: DeviceShare) -> None:
         """Whether the output depends on the kernels, once nothing else is asked of the worker."""
@@ -200,7 +200,7 @@ class Evaluation:
             asked = size_conditions(self._candidate.source)
             if bounds or exact or asked:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
-                    trials.findings += try_unit_sizes(worker, runs, None).findings()
+                    trials.findings += try_unit_sizes(worker, runs, None, trials.watched).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
@@ -221,7 +221,9 @@ class Evaluation:
         dtypes = dtypes_of(self._candidate.source)
         often = least_calls(self._candidate.source) if counts_its_calls(self._candidate.source) else 0
         with reference.forward_alone():
-            found = try_usages(worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often)
+            found = try_usages(
+                worker, reference, seed, own_state=bool(trials.state_missing), dtypes=dtypes, often=often, source=self._candidate.source,
+            )  # fmt: skip
             trials.findings += found.findings()
             if worker.left > _LEFT * worker.seconds:
                 trials.findings += try_two_models(worker, reference, seed)

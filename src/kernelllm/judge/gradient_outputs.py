@@ -32,7 +32,7 @@ ALONE = "alone "
 EXPANDED = "expanded"
 """The gradients that come in are one number for all elements, and one in memory, as those of a sum or a mean."""
 ADDED = "added"
-"""They are added by ``backward()`` to those that inputs and parameters have, as where a step is made of several batches; 1 is there."""
+"""``backward()`` adds gradients to those that are there (each is 1), as where a step is made of several batches."""
 SCALES = {"large loss": 2.0**16, "small loss": 2.0**-16}
 """Or the loss is so many times as large, and gradients are divided by that afterwards, as a scaler of losses in half precision does."""
 SECOND = "second"

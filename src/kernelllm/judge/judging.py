@@ -91,7 +91,7 @@ class Judge(Closing):
             torch.cuda.empty_cache()  # other judges may have taken the memory: once more, with all of it
             found = self._evaluated(problem, candidate, all_memory=True)
         timed: Verdict = msgspec.structs.replace(found, seconds=round(time.perf_counter() - start, 4))
-        if timed.status is not Status.OUT_OF_MEMORY:  # that may be different tomorrow
+        if timed.status is not Status.OUT_OF_MEMORY:  # another time there may be more memory
             self._verdicts.put(self.settings, problem, candidate, timed)
         return timed
 

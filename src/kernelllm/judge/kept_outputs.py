@@ -32,7 +32,7 @@ class KeptOutputs:
         self._calls = 0
 
     def note(self, outputs: Iterable[torch.Tensor]) -> None:
-        """These were made by one call. Those that autograd may hold are left out."""
+        """Note the outputs of one call. Those that autograd may hold are left out."""
         self._calls += 1
         for tensor in outputs:
             if has_storage(tensor) and tensor.numel() and not tensor.requires_grad:
@@ -61,7 +61,7 @@ class KeptInputs:
         self._calls = 0
 
     def note(self, inputs: Iterable[torch.Tensor]) -> None:
-        """These were given to one call."""
+        """Note the inputs of one call."""
         self._calls += 1
         self._given += [(self._calls, weakref.ref(tensor)) for tensor in inputs]
 
@@ -80,7 +80,7 @@ class KeptInputs:
 
 
 class HeldTensors:
-    """Both, of one worker's calls."""
+    """Outputs and inputs of a worker's earlier calls that the model goes on holding."""
 
     def __init__(self) -> None:
         self._outputs, self._inputs = KeptOutputs(), KeptInputs()

@@ -19,7 +19,7 @@ from kernelllm.judge.trials.inputs.input_distribution import UNEVEN
 from kernelllm.judge.trials.reference_runs.device_asserts import may_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
-from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, affordable, prepare_run
+from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, affordable, negated_run, prepare_run
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.larger_sizes import larger
@@ -100,7 +100,7 @@ class References:
         def made() -> list[PreparedRun]:
             overrides = larger(problem, _own(tried), BEYOND)
             found = None if overrides is None else self._prepared(problem, overrides, tried)
-            return [] if found is None else [found]
+            return [] if found is None else [found, *negated_run(found)]  # what is zero in one run shows in the other
 
         with self._kept_runs(problem, fixed, (BEYOND,), made) as runs:
             yield runs

@@ -1,4 +1,4 @@
-"""Times one batch of runs, for the judge and for workers: device events around each run, and the host's clock beside them.
+"""Times one batch of runs, for judge and workers: L2 cleared before each run, device events around it, the host's clock beside them.
 
 Events measure the GPU's time of a run only where the whole run was enqueued before the GPU came to it. Both clocks start at one point,
 so each run tells whether that was so.

@@ -317,5 +317,5 @@ class TargetCompile:
             mine = {e.name: tuple(e.shape) for e in built.state}
             process.load({n: t for n, t in (trial.state or {}).items() if mine.get(n) == tuple(t.shape)}, trial.training)
             self.launches = process.compile(None, (), self._context.target, False, trial.inputs, list_only=True)
-        except CandidateFailure as failure:  # it may need what a kernel would have computed
+        except CandidateFailure as failure:  # the forward may need what a kernel would have computed
             _LOG.info("Launches of a compiled candidate could not be listed: %s", failure.message)

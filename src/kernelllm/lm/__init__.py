@@ -1,1 +1,4 @@
-"""Language models as writers of candidates: prompt, answer, parse."""
+"""Language models as writers of candidates: prompt, answer, parse.
+
+Start with ``lm_writer.py``.
+"""

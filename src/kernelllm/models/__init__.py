@@ -1,7 +1,7 @@
 """Language models: messages in, text out, one file a provider, all imported lazily.
 
 ``open_model("hf/facebook/KernelLLM")``: the part before the first slash names the provider (a row of the
-registry ``models``), the rest is the provider's own business.
+registry ``models``), the rest is the provider's own business. Start with ``language_model.py``, the interface.
 """
 
 from __future__ import annotations

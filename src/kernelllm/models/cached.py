@@ -99,7 +99,7 @@ class Cached(LanguageModel):
     def record_ahead(self, prompts: Sequence[Sequence[Message]], params: SamplingParams, n: int) -> Iterator[int]:
         """Draw ``n`` answers to each prompt that has none on record, together; yields a prompt's place once it lacks none of them."""
         new = [i for i, prompt in enumerate(prompts) if all(self.recorded(prompt, params, k) is None for k in range(n))]
-        yield from sorted(set(range(len(prompts))) - set(new))  # those with some answers are asked for the others later
+        yield from sorted(set(range(len(prompts))) - set(new))  # prompts with some answers are asked for the others later
         left = dict.fromkeys(new, n)
         for place, completion in self.inner.sample_prompts([prompts[i] for i in new], params, n):
             at = new[place]

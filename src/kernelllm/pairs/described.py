@@ -118,9 +118,9 @@ class Constructor:
             return repr_tuple(told) if isinstance(value, tuple) else "[{}]".format(", ".join(told))
         if isinstance(value, dict) and type(value).__name__ in ("dict", "OrderedDict"):
             return "{{{}}}".format(", ".join(f"{k!r}: {self.text(v, str(k))}" for k, v in value.items()))
-        return self._object(value, name)
+        return self._object(value)
 
-    def _object(self, value: Any, name: str) -> str:
+    def _object(self, value: Any) -> str:
         if isinstance(value, functools.partial):
             kwargs = [f"{k}={self.text(v, k)}" for k, v in value.keywords.items()]
             told = [self.text(value.func), *map(self.text, value.args), *kwargs]

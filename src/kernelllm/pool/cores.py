@@ -16,7 +16,7 @@ _ENVIRONMENT = "KERNELLLM_MEASURING_CORES"
 """Set in a pool's process: numbers of cores, with commas."""
 _GPUS = Path("/proc/driver/nvidia/gpus")
 RESERVED, LEAST = 2, 8
-"""So many cores are reserved for a GPU where there are at least so many for each."""
+"""Cores that are reserved for a GPU, and cores that there must be for each GPU before any is reserved."""
 
 
 def reserved(allowed: Sequence[int], gpu: int, gpus: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""Inputs at the bounds of what a problem draws: whole numbers that are all the lowest or the highest, masks that begin or end with False,
-numbers between -1 and 1 that reach those.
+"""Inputs at the bounds of what a problem draws.
 
+Whole numbers that are all the lowest or the highest, masks that begin or end with False, numbers between -1 and 1 that reach those.
 Such values are what the problem may draw any time; a draw of independent random numbers hardly ever has them.
 """
 

@@ -25,7 +25,7 @@ FAILS, ROUGH, RUNS, GOOD = 0, 1, 2, 3
 FAR = 5e-3
 """A float32 output that is apart from float64's by more than this share of its norm may be anything with other parameters or inputs."""
 HALF, FAR_HALF = 0.02, 0.05
-"""Likewise for an output in half precision: beyond the first an honest kernel may miss the tolerance; beyond the second it may be
+"""The same shares for an output in half precision: beyond the first an honest kernel may miss the tolerance; beyond the second it may be
 anything."""
 _DRAWS = 3
 _HALF = (torch.float16, torch.bfloat16)

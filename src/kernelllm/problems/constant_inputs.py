@@ -46,7 +46,7 @@ def _constants(path: Path, first: Any, second: Any) -> Iterator[tuple[Path, Any]
 
 
 def _whole(x: torch.Tensor) -> bool:
-    """Whether :func:`kernelllm.problems.inputs.variant` leaves such a tensor alone."""
+    """Whether :func:`kernelllm.problems.inputs.variant` leaves this tensor alone."""
     import torch
 
     if x.numel() == 0 or x.is_complex() or (x.element_size() < 2 and x.is_floating_point()):

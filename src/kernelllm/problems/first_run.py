@@ -28,7 +28,7 @@ from kernelllm.problems.seeds import lent, own_generators
 from kernelllm.problems.trace import WAYS, Trace
 
 _IMPORT_FACTOR = 6
-"""So many times longer may it take while it imports something: packages are large, and disks are slow."""
+"""How many times longer it may take while it imports something: packages are large, and disks are slow."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 SECONDS = 10.0
@@ -104,9 +104,9 @@ def _in_time(problem: Problem, stage: str, seconds: float, call: Callable[[], T]
     except GivenUp as late:
         place, line = _place(late.stack, stage)
         raise ProblemError(
-            f"The problem's {place} was not done after {seconds:g} s.{line}",
+            f"The problem's {place.removeprefix('the ').removeprefix('a ')} was not done after {seconds:g} s.{line}",
             where=problem.path or problem.name,
-            fix="It is called dozens of times: let it draw its tensors with torch, and wait for nothing.",
+            fix="It is run dozens of times. Look for a loop that never ends; draw tensors with torch, and wait for nothing.",
         ) from late
 
 

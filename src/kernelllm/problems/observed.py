@@ -114,7 +114,7 @@ def _kind(tensor: torch.Tensor, bounds: Mapping[int, str]) -> tuple[str, dict[st
     if tensor.dtype is torch.bool:
         return _of_bools(values)
     if tensor.is_floating_point() or tensor.is_complex():
-        return _of_floats(tensor, values)
+        return _of_floats(values)
     if values is None:
         return "integers", {"low": "0", "below": "2"}, torch.int64
     low, high = int(values.min()), int(values.max())
@@ -157,7 +157,7 @@ def _of_two(values: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> 
     return "chosen", {"first": number_text(first), "second": number_text(second), "share": share}, torch.bool
 
 
-def _of_floats(tensor: torch.Tensor, values: torch.Tensor | None) -> tuple[str, dict[str, str], torch.dtype | None]:
+def _of_floats(values: torch.Tensor | None) -> tuple[str, dict[str, str], torch.dtype | None]:
     if values is None or values.is_complex():
         return "normal", {}, torch.float32
     if values.element_size() < 2:

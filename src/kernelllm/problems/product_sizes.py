@@ -76,7 +76,7 @@ def _places(trace: Trace) -> list[_Place]:
 
 
 def _product(trace: Trace, place: _Place) -> int:
-    """0 where it has no such dimensions."""
+    """The product of the lengths at a place of an input; 0 where the input has no such dimensions."""
     number, start, stop = place
     shape = trace.inputs[number] if number < len(trace.inputs) else ()
     return math.prod(shape[start:stop]) if len(shape) >= stop else 0

@@ -225,6 +225,7 @@ def _leading(base: Trace, trace: Trace) -> bool:
 
 
 def slots(constants: Mapping[str, Any]) -> list[tuple[Slot, int]]:
+    """Each whole number among the constants: its name and place in a tuple, and its value."""
     found: list[tuple[Slot, int]] = []
 
     def visit(name: str, path: tuple[int, ...], value: Any) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from kernelllm.core.background import TORCH
 from kernelllm.problems.unfused_flex import unfused_flex
@@ -27,6 +28,16 @@ def seed_all(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
+
+
+def random_state(device: str) -> tuple[Any, ...]:
+    """The state of all generators of this process, and of this device: equal before and after where no random numbers were drawn."""
+    import numpy
+    import torch
+
+    there = torch.cuda.get_rng_state(device).numpy().tobytes() if device != "cpu" else None
+    numpys: Any = numpy.random.get_state()
+    return torch.get_rng_state().numpy().tobytes(), there, random.getstate(), numpys[1].tobytes(), numpys[2]
 
 
 @contextlib.contextmanager

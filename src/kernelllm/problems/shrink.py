@@ -333,7 +333,7 @@ def _different(
     for group in sorted(search.groups, key=lambda g: not g.leading):
         if group.structural and not group.given and first[group.head] == search.original[group.head]:
             continue  # a number of layers stays what it is
-        for changed in _alternatives(search, group, first, factors):
+        for changed in _alternatives(group, first, factors):
             after = search.run({**values, **changed})
             if after is not None and search.over(after) <= limit and {**values, **changed} not in found:
                 values = {**values, **changed}
@@ -376,7 +376,7 @@ def _stretched(search: RelationSearch, values: Sizes) -> Sizes | None:
     return None
 
 
-def _alternatives(search: RelationSearch, group: SizeGroup, first: Sizes, factors: tuple[float, ...]) -> list[dict[Slot, int]]:
+def _alternatives(group: SizeGroup, first: Sizes, factors: tuple[float, ...]) -> list[dict[Slot, int]]:
     head = first[group.head]
     if len(group.slots) > 1:
         ratios = (0.75, 1.5, 0.5, 2.0, 1.25)

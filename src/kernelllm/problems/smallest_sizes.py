@@ -13,7 +13,7 @@ from kernelllm.problems.trace import Trace
 
 _ROUND = 64
 """What a size between others is a multiple of where the problem takes no odd one."""
-_TIMES_THE_BUDGET = 8
+_TIMES_THE_BUDGET = 12
 """So many times what a shrunk set may cost, a set with a size between others may."""
 
 
@@ -50,11 +50,11 @@ def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
 
 
 def sets_outside(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:
-    """Likewise up to ``most`` sets in which one size lies beyond the next of ``bounds`` above all that were tried, or below the next one
-    under them."""
+    """Likewise up to ``most`` sets in which one size lies beyond the next of ``bounds`` above all that were tried, by more than a block of
+    it where that costs little, or below the next one under them."""
 
     def lengths(taken: set[int]) -> list[list[int]]:
-        above = [[bound + 1, (bound // _ROUND + 1) * _ROUND] for bound in bounds if bound >= max(taken)][:1]
+        above = [[bound * 5 // 4 | 1, bound + 1, (bound // _ROUND + 1) * _ROUND] for bound in bounds if bound >= max(taken)][:1]
         below = [[n for n in (bound - 1, (bound - 1) // _ROUND * _ROUND) if n > 1] for bound in bounds if bound <= min(taken)][-1:]
         return above + below
 
@@ -62,7 +62,7 @@ def sets_outside(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: S
 
 
 def sets_at(problem: Problem, tried: Sequence[Mapping[str, Any]], exact: Sequence[tuple[int, int]], most: int) -> list[dict[str, Any]]:
-    """Likewise up to ``most`` sets in which one size is one of ``exact``, of those that no size in the sets ``tried`` is: (0, number), or
+    """Up to ``most`` sets in which one size is one of ``exact``, of those that no size in the sets ``tried`` is: (0, number), or
     (divisor, remainder)."""
 
     def lengths(taken: set[int]) -> list[list[int]]:

@@ -1,5 +1,4 @@
-"""``flex_attention`` as what it computes. As it is, it calls torch's compiler and an operator that takes functions, and modes that watch
-operators refuse both.
+"""``flex_attention`` computed by plain operators: as it is, it calls torch's compiler, which modes that watch operators refuse.
 
 Names inside torch's module are replaced, not ``flex_attention`` itself: a problem has imported that already, or has its own
 ``torch.compile(flex_attention)``. What is timed runs outside of these contexts, and is torch's kernel.

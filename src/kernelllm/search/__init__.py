@@ -1,4 +1,7 @@
-"""Strategies over (problem, writer, judge, budget): which candidates to ask for, and with what feedback."""
+"""Strategies over (problem, writer, judge, budget): which candidates to ask for, and with what feedback.
+
+Start with ``search_loop.py``; ``sample.py`` and ``refine.py`` are the strategies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where problems come from, one file a source."""
+"""Where problems come from, one file a source.
+
+Start with :func:`open_suite` below; ``contract.py`` is the interface.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def open_suite(spec: str) -> Suite:
     """The suite behind ``name`` or ``name/rest``, or behind the path of a file or folder.
 
     ``kernelbench/level1``, ``builtin``, ``folder/PATH``, ``hf/DATASET``, ``examples``, ``examples/softmax.py``. A registered name wins
-    over a path of the same name. Raises UnknownName for a name that is neither, and what the suite itself raises.
+    over a path of the same name. Raises UsageError for a path that is not there, UnknownName for a name that is neither, and what the
+    suite itself raises.
     """
     from kernelllm.core import registry
 
@@ -29,5 +33,7 @@ def open_suite(spec: str) -> Suite:
             name, rest = "folder", spec
         elif Path(spec).exists() or ".py" in spec:
             name, rest = "file", spec
+        elif name in ("", ".", "..", "~"):
+            raise UsageError(f"There is no folder {spec}.", fix="Check the path, or name a suite: kernelllm list suites")
     suite: Suite = registry.resolve("suites", name)(*([rest] if rest else []))
     return suite

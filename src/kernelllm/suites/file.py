@@ -108,7 +108,7 @@ def read(path: Path) -> str:
 
 
 def check(tree: ast.Module, where: str) -> None:
-    """That ``Model`` and ``get_inputs`` are bound at module level. Raises ProblemError naming what is missing and what is there."""
+    """Check that ``Model`` and ``get_inputs`` are bound at module level. Raises ProblemError naming what is missing and what is there."""
     bound = wrap.bound_names(tree)
     if bound is None:  # a star import may bring anything
         return
@@ -145,9 +145,9 @@ def _nearest(path: Path) -> str:
     if not path.parent.is_dir():
         return f"The folder {path.parent} does not exist either."
     there = sorted(p.name for p in path.parent.glob("*.py"))
-    near = difflib.get_close_matches(path.name, there, n=1)
+    near = difflib.get_close_matches(path.stem, [name.removesuffix(".py") for name in there], n=1)
     if near:
-        return f"Did you mean {path.parent / near[0]}?"
+        return f"Did you mean {path.parent / near[0]}.py?"
     return "Give the path of a Python file." + (f" In that folder: {', '.join(there[:5])}." if there else "")
 
 

@@ -158,7 +158,7 @@ def _rows(level: int) -> Iterator[dict[str, Any]]:
     try:
         found = list(rows(DATASET, split=f"level_{level}"))
     except UsageError as error:
-        fix = "Or set kernelbench in kernelllm.toml (or KERNELLLM_KERNELBENCH) to a clone of the KernelBench repository."
+        fix = "Connect to the network, or set kernelbench in kernelllm.toml (or KERNELLLM_KERNELBENCH) to a clone of the repository."
         raise UsageError(error.what, where=error.where, fix=fix) from error
     yield from sorted(found, key=lambda row: int(row["problem_id"]))
 

@@ -219,7 +219,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def digest(self) -> str:
-        """Of everything in it."""
+        """A hash of the whole recipe."""
         return digest(msgspec.json.encode(self, order="sorted").decode())
 
 
@@ -248,7 +248,9 @@ def load(config: str, changes: Sequence[str] = ()) -> Recipe:
     try:
         return msgspec.convert(values, Recipe)
     except msgspec.ValidationError as error:
-        raise UsageError(f"The recipe does not fit: {error}.", where=config, fix="See docs/how-to/train.md.") from error
+        what, _, place = str(error).partition(" - at `$.")
+        key = f"{place.rstrip('`')} of the recipe" if place else "The recipe"
+        raise UsageError(f"{key} does not fit: {what}.", where=config, fix="See docs/how-to/train.md.") from error
 
 
 def _read(text: str, where: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from kernelllm.core.text import syntax_tree
 from kernelllm.models.constrained.prompt_module import class_named, methods_of, operators_of, plain_name
-from kernelllm.train.parallel import mapped
+from kernelllm.train.parallel import parallel_map
 
 _LEAST: Final = 8
 """Pairs that must have an operator."""
@@ -20,7 +20,7 @@ def copied_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
     begins with it (``gelu_tanh``), to be called in kernels."""
     named: Counter[str] = Counter()
     written: Counter[str] = Counter()
-    for operators, own in mapped(_operators, list(pairs)):
+    for operators, own in parallel_map(_operators, list(pairs)):
         named.update(operators)
         written.update(own)
     return sorted(name for name, count in named.items() if count >= _LEAST and written[name] == count)

@@ -19,7 +19,7 @@ from kernelllm.models.language_model import plain_text
 from kernelllm.pairs import pair_files
 from kernelllm.pairs.row import Pair
 from kernelllm.train.config import Data
-from kernelllm.train.parallel import mapped
+from kernelllm.train.parallel import parallel_map
 from kernelllm.train.questions import Asked, questions
 from kernelllm.train.renaming import sizes_by_place
 from kernelllm.train.wording import as_packaged
@@ -48,7 +48,7 @@ def rows_of(data: Data) -> list[Pair]:
     if data.template != "mini":
         return found
     found = [row for row in found if _UNNAMED not in row.triton_code]
-    plain = mapped(plain_kernel, [row.triton_code for row in found])
+    plain = parallel_map(plain_kernel, [row.triton_code for row in found])
     plain = [as_packaged(code) for code in plain] if data.as_packaged else plain
     return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(found, plain, strict=True)]
 

@@ -15,8 +15,8 @@ _ALONE = 500
 _PROCESSES = 16
 
 
-def mapped(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """The results in order."""
+def parallel_map(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    """The function of each item, in order, by several processes where there are many items."""
     if len(items) <= _ALONE:
         return [function(item) for item in items]
     with ProcessPoolExecutor(min(os.cpu_count() or 1, _PROCESSES), mp_context=get_context("spawn")) as pool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kernelllm.core.types import Problem
 from kernelllm.lm import prompts
 from kernelllm.models.language_model import Message
-from kernelllm.train.parallel import mapped
+from kernelllm.train.parallel import parallel_map
 
 
 class Asked(NamedTuple):
@@ -30,7 +30,7 @@ def question(template: str, asked: Asked) -> tuple[Message, ...]:
 
 def questions(template: str, rows: Sequence[Asked]) -> list[tuple[Message, ...]]:
     """One a row, in order."""
-    return mapped(partial(question, template), rows)
+    return parallel_map(partial(question, template), rows)
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kernelllm.core.text import syntax_tree
-from kernelllm.train.parallel import mapped
+from kernelllm.train.parallel import parallel_map
 
 if TYPE_CHECKING:
     from kernelllm.pairs.row import Pair
@@ -57,7 +57,7 @@ def renamed_copies(rows: Sequence[Pair], times: int, seed: int = 0) -> list[Pair
     """Up to ``times`` copies of each pair and repair that differ from it and from each other."""
     chosen = [row for row in rows if row.kind in ("pair", "repair")] if times else []
     texts = [(row.uuid, row.python_code, row.triton_code, row.before_code, row.before_verdict) for row in chosen]
-    found = mapped(partial(_copies, times, seed), texts)
+    found = parallel_map(partial(_copies, times, seed), texts)
     return [
         msgspec.structs.replace(row, python_code=module, triton_code=kernel, before_code=before, before_verdict=verdict)
         for row, made in zip(chosen, found, strict=True)

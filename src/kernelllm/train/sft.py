@@ -27,7 +27,7 @@ from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
 from kernelllm.train.copied_names import copied_names
 from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
-from kernelllm.train.parallel import mapped
+from kernelllm.train.parallel import parallel_map
 from kernelllm.train.renaming import renamed_copies
 from kernelllm.train.time_budget import TimeBudget
 
@@ -56,7 +56,7 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
     own = parts["train"][: recipe.data.limit]
     if recipe.data.template == "mini":  # once for all copies; the prompt leaves it as it is
-        texts = mapped(plain_module, [r.python_code for r in own])
+        texts = parallel_map(plain_module, [r.python_code for r in own])
         own = [msgspec.structs.replace(r, python_code=text) for r, text in zip(own, texts, strict=True)]
     parts["train"] = [*own, *renamed_copies(own, recipe.data.renamings)]
     fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
@@ -133,7 +133,7 @@ def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
             blocks = tokenizer.frequent_blocks(lines, recipe.tokenizer.blocks)
         step = -(-len(own) // _TOKENIZER_ROWS)
         said = [r.before_verdict for r in own if r.before_verdict]
-        texts = [*mapped(plain_module, [r.python_code for r in own[::step]]), *answers[::step], *said]
+        texts = [*parallel_map(plain_module, [r.python_code for r in own[::step]]), *answers[::step], *said]
         tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)
     return transformers.AutoTokenizer.from_pretrained(kept)
 

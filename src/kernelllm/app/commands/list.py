@@ -13,7 +13,7 @@ KINDS = ("models", "writers", "backends", "suites", "checks", "strategies")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
 @output_options
 def list_(kind: str | None, as_json: bool) -> None:
-    """List models, writers, backends, suites, checks or strategies; without a word, all of them.
+    """List models, writers, backends, suites, checks or strategies; without an argument, all of them.
 
     Models are all that -m takes. Each entry with what it is and whether it works on this machine.
     """

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @click.command(cls=Sectioned)
 @click.argument("problem")
 @click.option("-m", "--model", metavar="NAME", help="Who writes: compiler, or provider/name.  [default: compiler]")
-@click.option("-n", "--samples", "n", type=click.IntRange(min=1), metavar="N", help="Candidates.  [default: 1; with --extern auto: 4]")
+@click.option("-n", "--samples", "n", type=click.IntRange(min=1), metavar="N",
+              help="How many candidates to try.  [default: 1; with --extern auto: 4]")  # fmt: skip
 @click.option(
     "--extern",
     type=click.Choice(EXTERN),

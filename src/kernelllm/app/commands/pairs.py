@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import NewFolder, db_option, key_value, option_group, output_options, verbose_option, workers_option
+from kernelllm.app.cli_options import (
+    db_option,
+    folder_option,
+    key_value,
+    option_group,
+    out_option,
+    output_options,
+    verbose_option,
+    workers_option,
+)
 from kernelllm.app.known_commands import KnownCommands
 from kernelllm.judge.judge_settings import KERNELS_ONLY, STRICT, TRACKS
 
@@ -51,9 +60,9 @@ def pairs() -> None:
 
 @pairs.command()
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the problem files.")
+@folder_option(help="The folder for the problem files.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: one for each CPU core]")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after that time; the same command goes on.")
+@click.option("--seconds", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop after that time; the same command goes on.")
 @verbose_option
 def harvest(packages: tuple[str, ...], output: Path, workers: int | None, seconds: float | None) -> None:
     """Write the modules of installed packages as problem files.
@@ -75,7 +84,7 @@ def harvest(packages: tuple[str, ...], output: Path, workers: int | None, second
 
 @pairs.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the set.")
+@folder_option(help="The folder for the set.")
 @click.option("-m", "--model", default="compiler", show_default=True, metavar="NAME", help="Who writes the kernels.")
 @click.option("-n", "--samples", "n", **at_least_one, help="Kernels tried for a module.")
 @click.option("-O", "--option", "writer", metavar="KEY=VALUE", multiple=True, help="An option of the writer.  [default: short=true]")
@@ -107,7 +116,7 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 
 @pairs.command()
 @click.argument("folders", metavar="SET...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the whole set.")
+@folder_option(help="The folder for the whole set.")
 @kept_options
 @against_option
 @output_options
@@ -115,8 +124,8 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], output: Path, as_json
 def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, against: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Make one set of several.
 
-    Duplicates and what is like a benchmark's problem go, and the rest is split anew. The order of the SETs does not matter. Other
-    writings of a module are left out: augment the whole set.
+    Duplicates and what is like a benchmark's problem go, and the rest is split anew. The order of the SETs does not matter.
+    Rewritten copies of a module are left out: augment the whole set.
     """
     from kernelllm.pairs import pair_files
     from kernelllm.pairs.cleaning import cleaned, in_order
@@ -131,7 +140,7 @@ def merge(ctx: click.Context, /, folders: tuple[Path, ...], output: Path, agains
 
 @pairs.command("import")
 @click.argument("dataset", metavar="DATASET")
-@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the set.")
+@folder_option(help="The folder for the set.")
 @click.option("--answer", metavar="COLUMN", default="", help="The column with the kernel.  [default: triton_code and its like]")
 @click.option("--profile", default=STRICT, show_default=True, metavar="NAME", help="strict, quick or kernelbench.")
 @click.option("--track", type=click.Choice(TRACKS), default=KERNELS_ONLY, show_default=True, help="What torch may do in a kernel's file.")
@@ -176,12 +185,12 @@ def import_(ctx: click.Context, /, dataset: str, output: Path, as_json: bool, **
 
 @pairs.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the larger set.")
-@click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, metavar="N", help="Other writings of each module.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Chooses names and habits.")
+@folder_option(help="The folder for the larger set.")
+@click.option("--times", type=click.IntRange(min=1), default=2, show_default=True, metavar="N", help="Rewritten copies of each module.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Chooses names and habits.")
 @verbose_option
 def augment(folder: Path, output: Path, times: int, seed: int) -> None:
-    """Add other writings of the training split's modules.
+    """Add rewritten copies of the training split's modules.
 
     They have other names, another order of independent lines, other habits.
     """
@@ -197,8 +206,9 @@ def augment(folder: Path, output: Path, times: int, seed: int) -> None:
 @pairs.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option("-o", "--output", type=NewFolder(), required=True, help="The folder for the larger set.")
-@click.option("--share", type=click.FloatRange(0, 0.5), default=0.1, show_default=True, help="Of the larger set, at most.")
+@folder_option(help="The folder for the larger set.")
+@click.option("--share", type=click.FloatRange(0, 0.5), default=0.1, show_default=True, metavar="X",
+              help="Share of repairs in the larger set, at most.")  # fmt: skip
 @db_option
 @verbose_option
 def repairs(folder: Path, runs: tuple[str, ...], output: Path, share: float, db: str | None) -> None:
@@ -273,7 +283,7 @@ def show(folder: Path, number: int) -> None:
 @click.option("--format", "form", type=click.Choice(("chat", "kernelbook")), default="chat", show_default=True, help="Which JSON lines.")
 @click.option("--split", help="Only rows of this split.")
 @click.option("--template", metavar="NAME", default="category", show_default=True, help="Prompt template of the format chat.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file.  [default: standard output]")
+@out_option(type=click.Path(path_type=Path, dir_okay=False), help="The file.  [default: standard output]")
 @verbose_option
 def export(folder: Path, form: str, split: str | None, template: str, output: Path | None) -> None:
     """Write a set as JSON lines."""

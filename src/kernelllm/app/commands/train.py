@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelllm.app.cli_options import NewFolder, option_group, output_options, verbose_option
+from kernelllm.app.cli_options import folder_option, option_group, out_option, output_options, verbose_option
 from kernelllm.app.known_commands import KnownCommands
 from kernelllm.core.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 recipe_options = option_group(
     click.argument("config", metavar="CONFIG"),
     click.option("--pairs", "sets", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="A set of pairs; may be repeated."),
-    click.option("-o", "--output", type=NewFolder(), required=True, help="The folder of the run."),
+    folder_option(help="The folder of the run."),
     click.option("--set", "changes", metavar="KEY=VALUE", multiple=True, help="Change the recipe, e.g. training.max_steps=100."),
     click.option("--fresh", is_flag=True, help="Begin anew where the folder holds checkpoints."),
     output_options,
@@ -86,10 +86,10 @@ def push(folder: Path, repository: str, private: bool) -> None:
 
 @train.command()
 @click.argument("stores", nargs=-1, required=True, metavar="PAIRS=STORE...")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.svg", help="Plot it.")
+@out_option(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.svg", help="Plot the curve.")
 @verbose_option
 def curve(stores: tuple[str, ...], output: Path | None) -> None:
-    """Hold pairs in training against pass@1 and pass@20.
+    """Print and plot pass@1 and pass@20 against the number of training pairs.
 
     Each store is that of a bench of one model, PAIRS how many pairs it learnt from.
 
@@ -111,8 +111,10 @@ def curve(stores: tuple[str, ...], output: Path | None) -> None:
 
 @train.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE.gguf")
-@click.option("--weights", type=click.Choice(("bf16", "f16", "q8_0", "f32")), default="bf16", show_default=True, help="Their type.")
+@out_option(type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE.gguf",
+              help="The file to write.")  # fmt: skip
+@click.option("--weights", type=click.Choice(("bf16", "f16", "q8_0", "f32")), default="bf16", show_default=True,
+              help="Type of the weights.")  # fmt: skip
 @verbose_option
 def gguf(folder: Path, output: Path, weights: str) -> None:
     """Write a trained model as one GGUF file, for llama.cpp.

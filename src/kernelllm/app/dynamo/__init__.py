@@ -1,1 +1,4 @@
-"""``torch.compile(model, backend="kernelllm")``."""
+"""``torch.compile(model, backend="kernelllm")``.
+
+Start with ``backend.py``, the entry point; ``choice.py`` decides what runs each graph.
+"""

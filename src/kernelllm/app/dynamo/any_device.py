@@ -109,7 +109,7 @@ def _taken_apart(graph: fx.Graph, node: fx.Node, rule: Any) -> None:
         inner = make_fx(run)(*given)
     copied = dict(zip(inner.graph.find_nodes(op="placeholder"), (leaves[i] for i in places), strict=True))
     if inner.graph.find_nodes(op="get_attr"):
-        return  # it holds tensors of its own
+        return  # the operator's function holds tensors of its own
     with graph.inserting_before(node):
         for one in inner.graph.nodes:
             if one.op == "call_function":

@@ -25,6 +25,7 @@ from kernelllm.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelllm.app.dynamo.choice import GraphChoice
+    from kernelllm.app.dynamo.recorded_graph import Kind
 
 log = logging.getLogger("kernelllm")
 _numbers = itertools.count()
@@ -47,8 +48,9 @@ def kernelllm(
     key = graph_cache.graph_key(graph, example_inputs, chosen.mode)
     decided = graph_cache.decision(key) if chosen.cache and inductor else None
     eager = _copied(graph)
-    if decided and decided.way == "eager":
-        _note(number, graph, "eager", decided.cause)
+    signs = any(isinstance(v, torch.Tensor) and v.is_neg() for v in example_inputs)  # Dynamo guards it, and no kernel turns them
+    if signs or (decided and decided.way == "eager"):
+        _note(number, graph, "eager", "an input's memory holds the opposite of its values" if signs or not decided else decided.cause)
         return cast("Callable[..., Any]", eager.forward)
     if inductor and (_is_bucket() or (decided and decided.way == "inductor")):
         _note(number, graph, "inductor", decided.cause if decided else "it is one of several graphs that are compiled as one")
@@ -97,14 +99,21 @@ def _by_files(number: int, graph: fx.GraphModule, example_inputs: Sequence[Any],
     from torch._dynamo.backends.common import aot_autograd
 
     from kernelllm.app.dynamo.any_device import partitioned
+    from kernelllm.app.dynamo.recorded_graph import ForwardRecording, RecordedGraph
     from kernelllm.app.dynamo.split_graph import runner
-    from kernelllm.problems.graphs import idle_masks
+    from kernelllm.problems.graphs import trivial_masks
     from kernelllm.problems.graphs.masked_attention import keep_whole
 
-    def part(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
-        return lambda made, inputs: runner(f"{kind} {number}", made, choice)
+    forward = ForwardRecording()
 
-    idle_masks.drop(graph)
+    def part(kind: Kind) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
+        def compiled(made: fx.GraphModule, _: Sequence[Any]) -> Any:
+            run = runner(f"{kind} {number}", made, choice)
+            return RecordedGraph(run, kind, made, forward) if choice.options.cuda_graphs else run
+
+        return compiled
+
+    trivial_masks.drop(graph)
     if not (torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in example_inputs)):
         keep_whole(graph)
     compile_all: Callable[..., Callable[..., Any]] = aot_autograd(

@@ -127,7 +127,7 @@ class GraphChoice:
         return self._stays(way, cause if way == "written" or not self._cause else f"{self._cause}; {cause}", keep=keep)
 
     def _stays(self, way: Way, cause: str, *, keep: bool = False) -> Run:
-        """That way runs it from now on; ``keep`` it for later processes."""
+        """Let ``way`` run the graph from now on; ``keep`` the choice for later processes."""
         if keep and self.options.cache:
             from kernelllm.app.dynamo import graph_cache
 

@@ -36,7 +36,7 @@ def folder() -> Path:
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Which way runs a graph of Dynamo's."""
+    """Which way (written files, Inductor, eager) runs a graph of Dynamo's, and why."""
 
     way: Way
     cause: str
@@ -95,7 +95,7 @@ def has_entries() -> bool:
 
 
 def put(name: str, found: WriteResult | Decision) -> None:
-    """Keep it."""
+    """Keep a written file or a decision under a name."""
     FileCache(folder()).put(name, msgspec.json.encode(found))
 
 

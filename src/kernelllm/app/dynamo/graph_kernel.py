@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import time
@@ -40,8 +41,10 @@ class GraphKernel:
         self._graph, self._choice, self._options = graph, choice, choice.options
         operators = sum(n.op == "call_function" for n in graph.graph.nodes)
         self.record = GraphRecord(name, operators, settle=weakref.WeakMethod(self.settle))
+        self.records = [self.record]
         compile_report().graphs.append(self.record)
         choice.parts.append(self)
+        self._with_copies: fx.GraphModule | None = None
         self._run: Run = self._eager
         self._decided = self._waited = False
         self._lock = threading.Lock()
@@ -67,8 +70,13 @@ class GraphKernel:
 
     @property
     def begun(self) -> bool:
-        """Whether it was called."""
+        """Whether the graph was called."""
         return self._decided or self._answer is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is decided what runs the graph."""
+        return self._decided
 
     @property
     def kept(self) -> bool:
@@ -95,7 +103,14 @@ class GraphKernel:
             return self._run(inputs)
 
     def _eager(self, inputs: list[Any]) -> Sequence[Any]:
-        result: Sequence[Any] = self._graph(*inputs)
+        graph = self._with_copies or self._graph
+        try:
+            result: Sequence[Any] = graph(*inputs)
+        except RuntimeError as error:
+            if self._with_copies or "view size is not compatible" not in str(error):
+                raise
+            self._with_copies = _viewed_or_copied(self._graph)
+            return self._eager(inputs)
         return result
 
     def _decide(self, inputs: list[Any], *, wait: bool = False) -> None:
@@ -229,6 +244,15 @@ class GraphKernel:
         cause = " ".join(cause.split())
         cause = cause if len(cause) <= 400 else f"{cause[:250]} ... {cause[-150:]}"  # a command that failed says how at its end
         self.record.became("inductor" if self._choice.has_inductor else "eager", cause)
+
+
+def _viewed_or_copied(graph: fx.GraphModule) -> fx.GraphModule:
+    """The graph with copies where strides are others than those of the trace, so that nothing can be viewed; Inductor's code copies too."""
+    made = fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    for node in made.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    made.recompile()
+    return made
 
 
 def _problem(computed: fx.GraphModule, inputs: Sequence[Any], parts: GraphParts, name: str) -> Problem:

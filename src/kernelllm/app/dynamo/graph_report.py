@@ -19,6 +19,7 @@ WORDS: dict[State, str] = {
     "inductor": "left to Inductor",
     "eager": "left to eager",
 }
+_RECORDED = "as a CUDA graph"
 
 
 @dataclass
@@ -31,6 +32,8 @@ class GraphRecord:
     """Why it is left to Inductor or to eager, or what the ways took where they were timed."""
     verified: bool = False
     from_disk: bool = False
+    recorded: bool = False
+    """Whether it was recorded as a part of a CUDA graph."""
     seconds: float = 0.0
     """Time that the first call waited for the file."""
     write_s: float = 0.0
@@ -49,7 +52,9 @@ class GraphRecord:
         log.log(level, "%s", self)
 
     def __str__(self) -> str:
-        how = [w for w, holds in (("verified", self.verified and self.state == "written"), ("from the disk", self.from_disk)) if holds]
+        runs = self.state == "written"
+        told = (("verified", self.verified and runs), (_RECORDED, self.recorded and runs), ("from the disk", self.from_disk))
+        how = [words for words, holds in told if holds]
         if self.write_s and not self.from_disk:
             how.append(f"{self.write_s:g} s to write, {self.judge_s:g} s to judge")
         text = f"{self.name} ({self.operators} operators): {WORDS[self.state]}" + (f" ({', '.join(how)})" if how else "")
@@ -91,7 +96,8 @@ def _line(graphs: list[GraphRecord]) -> str:
         return str(first)
     made = {(g.write_s, g.judge_s) for g in graphs if g.write_s and not g.from_disk}  # equal pieces are written once
     seconds = [f"{len(made)} of them written in {sum(w for w, _ in made):g} s, judged in {sum(j for _, j in made):g} s"] if made else []
-    how = [*(["verified"] if first.state == "written" and all(g.verified for g in graphs) else []), *seconds]
+    recorded = [_RECORDED] if all(g.recorded and g.state == "written" for g in graphs) else []
+    how = [*(["verified"] if first.state == "written" and all(g.verified for g in graphs) else []), *recorded, *seconds]
     text = f"{first.name} to {last.name} ({sum(g.operators for g in graphs)} operators): {WORDS[first.state]}"
     return text + (f" ({', '.join(how)})" if how else "") + (f": {first.cause}" if first.cause else "")
 

@@ -24,7 +24,7 @@ def written_inputs(inputs: Sequence[Any]) -> list[int]:
     """Positions of those that the graph, which AOTAutograd has just compiled, writes into; of all where it does not say."""
     context = torch._guards.TracingContext.try_get()
     known: Any = context.fw_metadata.input_info if context and context.fw_metadata else ()
-    if len(known) != len(inputs):  # its cache answered, or inputs overlap and became one
+    if len(known) != len(inputs):  # AOTAutograd's cache answered, or inputs overlap and became one
         return list(range(len(inputs)))
     return [i for i, info in enumerate(known) if info.mutates_data or info.mutates_storage_metadata]
 

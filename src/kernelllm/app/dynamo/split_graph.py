@@ -179,6 +179,7 @@ class SplitGraph:
     def __init__(self, name: str, graph: fx.GraphModule, parts: list[Subgraph], choice: GraphChoice) -> None:
         self._boxed_call = True  # as GraphKernel
         self._kernels = [None if p.foreign else GraphKernel(f"{name}.{i}", p.graph, choice) for i, p in enumerate(parts[:-1])]
+        self.records = [kernel.record for kernel in self._kernels if kernel is not None]
         self._graphs = [part.graph for part in parts]
         places = {n: i for i, n in enumerate([*graph.graph.find_nodes(op="placeholder"), *(r for p in parts[:-1] for r in p.results)])}
         self._takes = [[places[n] for n in part.inputs] for part in parts]
@@ -203,6 +204,11 @@ class SplitGraph:
                 if kernel is not None:
                     kernel.settle()
         return results
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is decided what runs each subgraph."""
+        return not self._first and all(kernel is None or kernel.settled for kernel in self._kernels)
 
     def _run_all(self, boxed: list[Any], *, first: bool) -> Sequence[Any]:
         values = [*boxed, *[None] * (self._count - len(boxed))]

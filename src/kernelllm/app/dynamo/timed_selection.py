@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 import torch
 
+from kernelllm.app.dynamo.recorded_graph import PLAIN_CALLS
+
 Run = Callable[..., Any]
 Way = Literal["written", "inductor", "eager"]
 WAYS: dict[Way, str] = {"written": "written kernels", "inductor": "Inductor", "eager": "eager"}
 TIMED = 10
 """Calls of each way that count, after those that may compile."""
-RECORDED = 3
-"""Calls of each way that do not count where Inductor records CUDA graphs: it warms up, records and replays."""
+RECORDED = PLAIN_CALLS + 3
+"""Calls of each way that do not count where CUDA graphs are recorded: plain ones of ours, then both warm up, record and replay."""
 MARGIN = 0.98
 """Another way stays where it takes less than this share of Inductor's time: nobody gains by a tie, and all times are noisy."""
 LONGEST = 90

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from kernelllm.app import in_process
-from kernelllm.app.dynamo import host_code
+from kernelllm.app.dynamo import host_code, replayed_host
 from kernelllm.app.dynamo.graph_parts import GraphParts, views_of_written
 from kernelllm.problems.graphs.graph_problem import sizes_from_shapes
 from kernelllm.problems.graphs.graph_text import traced_value
@@ -24,7 +24,6 @@ def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> 
     """What runs the graph by its file. It raises what the file raises; a first call that does so has changed no input."""
     vars(module)["check"] = _checked_by_dynamo
     model: torch.nn.Module = module.ModelNew().to(device)
-    forward: Callable[..., Sequence[Any]] = _at_fixed_sizes(module, model, parts, device) or model.forward
     results = _results(parts.computed)
     results = results[: len(results) - len(parts.written)]
     layouts = [(i, order) for i, order in enumerate(map(_layout, results)) if order is not None]
@@ -33,6 +32,8 @@ def written_run(module: ModuleType, parts: GraphParts, device: torch.device) -> 
     taken = [i for i, name in enumerate(names) if name not in told and i not in parts.weights]
     weights = _Weights(model, parts.weights) if parts.weights else None
     takes_all = len(taken) == len(names)
+    changed = [taken.index(i) for i in parts.written if i in taken]
+    forward: Callable[..., Sequence[Any]] = _at_fixed_sizes(module, model, parts, device, changed) or model.forward
     views = parts.views.forward if _results(parts.views) else None
     ready = not views and not parts.copied and all(there for there, _ in parts.places)
     ready = ready and [index for _, index in parts.places] == list(range(len(results)))
@@ -70,7 +71,7 @@ class _Weights:
         self._last: list[Any] = [None] * len(names)
 
     def set(self, inputs: Sequence[Any]) -> None:
-        """They are the same ones at most calls."""
+        """Put these inputs into the module that the file defines; at most calls they are the same tensors as before."""
         for at, (place, held, name) in enumerate(self._places):
             if inputs[place] is not self._last[at]:
                 held[name] = self._last[at] = inputs[place]
@@ -93,15 +94,17 @@ def _apart_from(result: torch.Tensor, written: list[torch.Tensor]) -> torch.Tens
     return result
 
 
-def _at_fixed_sizes(module: ModuleType, model: torch.nn.Module, parts: GraphParts, device: torch.device) -> host_code.Run | None:
+def _at_fixed_sizes(
+    module: ModuleType, model: torch.nn.Module, parts: GraphParts, device: torch.device, written: list[int]
+) -> host_code.Run | None:
     """The file's forward, and from its third call on what was prepared for sizes that never change, if that gives the same bytes.
 
-    None where sizes change, where the file is not for this graph's sizes, or where the graph writes into its inputs. Random numbers of
-    the comparison are drawn again.
+    None where sizes change, or where the file is not for this graph's sizes. Random numbers of the comparison are drawn again, and
+    arguments that the graph writes into, at the places ``written``, are as they were before.
     """
     values = [traced_value(n) for n in placeholders(parts.computed)]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
-    if parts.written or len(tensors) < len(values):
+    if len(tensors) < len(values):
         return None
     if any(not isinstance(s, int) for t in tensors for s in (*t.shape, *t.stride())):
         return None
@@ -123,37 +126,57 @@ def _at_fixed_sizes(module: ModuleType, model: torch.nn.Module, parts: GraphPart
             return chosen(*inputs)
         calls.clear()
         drawn = _generator(device).get_state()
+        before = [(inputs[i], inputs[i].clone()) for i in written]
         results: Sequence[Any] = model.forward(*inputs)
         if device.type == "cuda" and device.index not in (None, torch.cuda.current_device()):
             return results
         chosen = model.forward
         if len(calls) == 1 and len(calls[0]) == len(inputs) and all(a is b for a, b in zip(calls[0], inputs, strict=True)):
             with suppress(torch.OutOfMemoryError):  # results are there twice for a moment
-                chosen = _if_equal(host_code.prepared(module, model, device), inputs, results, _generator(device), drawn) or chosen
+                ways: list[Callable[[], host_code.Run | None]] = [lambda: host_code.prepared(module, model, device)]
+                if not parts.weights:  # those of a later call may be others
+                    ways.insert(0, lambda: replayed_host.replayed(module, model, plain, inputs))
+                chosen = _first_equal(ways, inputs, results, before, _generator(device), drawn) or chosen
         calls.clear()
         return results
 
     return forward
 
 
-def _if_equal(
-    prepared: host_code.Run | None, inputs: Sequence[Any], results: Sequence[Any], generator: torch.Generator, drawn: torch.Tensor
-) -> host_code.Run | None:
-    """``prepared`` where it computes these results of these inputs, twice: the second time launches go straight to the driver. Random
-    numbers are those of the first run, whose generator had the state ``drawn``; what is drawn next does not change.
+def _first_equal(
+    ways: list[Callable[[], host_code.Run | None]], inputs: Sequence[Any], results: Sequence[Any],
+    before: list[tuple[torch.Tensor, torch.Tensor]], generator: torch.Generator, drawn: torch.Tensor,
+) -> host_code.Run | None:  # fmt: skip
+    """The first way that computes these results of these inputs, twice: the second time launches go straight to the driver.
+
+    Random numbers are those of the first run, whose generator had the state ``drawn``; what is drawn next does not change. ``before``:
+    inputs that are written, and what they held.
     """
-    if prepared is None:
-        return None
-    after = generator.get_state()
+    after, written = generator.get_state(), [tensor for tensor, _ in before]
+    changed = [tensor.clone() for tensor in written]
+    results = [_apart_from(result, written) for result in results] if written else results
+
+    def again(run: Callable[..., Any], *given: Any) -> Any:
+        generator.set_state(drawn)
+        for tensor, held in before:
+            tensor.copy_(held)
+        return run(*given)
+
+    def is_equal(run: host_code.Run) -> bool:
+        found = again(run, *inputs)
+        pairs = [*zip(results, found, strict=False), *zip(changed, written, strict=True)]
+        return len(found) == len(results) and all(torch.equal(a, b) for a, b in pairs)
+
     try:
-        for _ in range(2):
-            generator.set_state(drawn)
-            again = prepared(*inputs)
-            if len(again) != len(results) or not all(torch.equal(a, b) for a, b in zip(again, results, strict=True)):
-                return None
+        for way in ways:
+            run: host_code.Run | None = again(way)
+            if run is not None and is_equal(run) and is_equal(run):
+                return run
     finally:
         generator.set_state(after)
-    return prepared
+        for tensor, held in zip(written, changed, strict=True):
+            tensor.copy_(held)
+    return None
 
 
 def _generator(device: torch.device) -> torch.Generator:

@@ -1,1 +1,4 @@
-"""The HTML report: charts, data and one self-contained page."""
+"""The HTML report: charts, data and one self-contained page.
+
+Start with ``build.py``.
+"""

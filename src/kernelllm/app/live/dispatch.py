@@ -14,8 +14,8 @@ import torch
 import torch.utils._pytree as pytree
 
 from kernelllm.app import in_process
+from kernelllm.app.live.active_modes import StateTypes, active_mode
 from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
-from kernelllm.app.live.circumstances import StateTypes, watcher
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.app.live.watched import Watched
@@ -93,7 +93,7 @@ class Dispatch:
             if type(error).__module__ == "torch.utils.checkpoint":
                 raise  # a recomputation that has all that it needs ends so
             if (program.signature.written or program.signature.writes_state) and not refused(error):
-                raise  # it may have written already: the original would do so twice
+                raise  # the file may have written already: the original would do so twice
             self._known[key] = None, reason(error)
             return self._by_original(reason(error), args, kwargs)
         self.kernel_calls += 1
@@ -132,7 +132,7 @@ class Dispatch:
             return "hooks on a submodule, or on all modules"
         if self._changed():
             return "a submodule or a plain attribute was changed"
-        return watcher() or self._types.other()
+        return active_mode() or self._types.other()
 
     def _changed(self) -> bool:
         """Whether the original has other submodules or attributes than when its kernels were written."""

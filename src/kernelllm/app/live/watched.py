@@ -1,5 +1,6 @@
-"""What a forward reads besides its arguments, parameters and buffers: attributes of modules, and what lists, dictionaries and objects in
-them hold; attributes of their classes, and globals. Kernels were written for one state of it.
+"""Guards on what a forward reads besides its arguments, parameters and buffers: kernels were written for one state of it.
+
+It reads attributes of modules and what lists, dictionaries and objects in them hold, attributes of their classes, and globals.
 """
 
 from __future__ import annotations

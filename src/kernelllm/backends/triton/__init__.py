@@ -1,1 +1,4 @@
-"""Triton: how its kernels are loaded, watched, compiled and emulated, and how a model is told to write them."""
+"""Triton: how its kernels are loaded, watched, compiled and emulated, and how a model is told to write them.
+
+Start with ``triton_backend.py``.
+"""

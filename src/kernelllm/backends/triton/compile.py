@@ -160,7 +160,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
                 _note_launch(observer, self, (kernel, tuned.depth > 0), concrete_grid(grid, bound), bound)
                 kept[id(kernel.src)] = kernel, tuned.depth > 0
             except (RuntimeError, TypeError, ValueError) as error:
-                if observer.read_after is None:  # else the grid may come of what no kernel computed here
+                if observer.read_after is None:  # if not, the grid may come of values that no kernel computed here
                     seen.errors.append((f"{LAUNCH}{error}", 0))
         return kernel
 

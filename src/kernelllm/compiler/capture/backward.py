@@ -83,8 +83,8 @@ def to_pair(
     if options.extern != "allow" and not options.short:
         score_gradients.join_gradients(joint, options)
     _computed_late(joint, returned + len(written))
-    kept = [i for i, leaf in enumerate(trace.leaves) if leaf.kind != "size"]  # these live on anyway
-    with torch._functorch.config.patch(cse=False):  # it would join what stands apart for the backward
+    kept = [i for i, leaf in enumerate(trace.leaves) if leaf.kind != "size"]  # leaves live on anyway
+    with torch._functorch.config.patch(cse=False):  # CSE would join what stands apart for the backward
         forward, backward = min_cut_rematerialization_partition(
             joint, None, num_fwd_outputs=returned + len(written), static_lifetime_input_indices=kept
         )

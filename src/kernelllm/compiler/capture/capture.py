@@ -55,7 +55,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     """
     first_run(problem)
     failures: list[Exception] = []
-    exported = () if options.backward else (torch_export.exported,)  # it exports no gradients
+    exported = () if options.backward else (torch_export.exported,)  # torch.export exports no gradients
     traced = (fx_trace.symbolic,) if options.trace == "make_fx" or options.backward else ()
     symbolic = (*traced, *exported) if options.symbolic else ()
     ways = [*symbolic, fx_trace.static]

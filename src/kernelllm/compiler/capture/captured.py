@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from kernelllm.compiler.capture.half_precision import AnyDtype
+from kernelllm.compiler.capture.layer_attributes import Settings
 from kernelllm.core.types import Problem
 
 Kind = Literal["input", "parameter", "buffer", "attribute", "size"]
@@ -117,6 +118,8 @@ class Captured:
     """Paths of the modules whose ``training`` the forward depends on, with the value that it had."""
     training: bool = True
     """The mode of the module itself, as its constructor leaves it."""
+    settings: Settings = field(default_factory=dict)
+    """Plain attributes of the model and its layers, by class."""
     bound: tuple[str, ...] = ()
     """Tensor attributes that the forward replaces: their new values follow the forward's results in the graph's outputs, in this order."""
     result_classes: dict[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from kernelllm.compiler.capture.decompositions import complex_pairs
 from kernelllm.compiler.capture.described_arguments import arguments_described, described
 from kernelllm.compiler.capture.fake_module import FakeModule, Leaf, argument_names, root_of
 from kernelllm.compiler.capture.graph_editor import STATE
+from kernelllm.compiler.capture.layer_attributes import settings_of
 from kernelllm.compiler.capture.rewrites import constant_folding, grouped_products, merged_slices
 from kernelllm.compiler.capture.size_sources import plain_inputs, size_text, sizes_of, sources
 from kernelllm.compiler.capture.untraceable import UnknownSize, Untraceable
@@ -57,9 +58,7 @@ def to_captured(
     built: FakeModule, options: Options, graph: torch.fx.GraphModule, leaves: list[Leaf], out_spec: list[Any], way: Any
 ) -> Captured:
     env = built.env
-    for node in graph.graph.find_nodes(op="get_attr"):
-        if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):
-            raise Untraceable(f"an object that the forward makes and an operator takes: {type(held).__name__}")
+    _refuse_objects(graph)
     if built.ways > 1:
         branches.shared(graph, built.ways)
     graph = without_complex(graph, built, options)
@@ -78,7 +77,7 @@ def to_captured(
     for node in list(graph.graph.find_nodes(op="placeholder")):
         if node in arguments:
             continue
-        compared = not symbolic and leaf_of[node].kind == "input"  # its sizes may have decided something
+        compared = not symbolic and leaf_of[node].kind == "input"  # an input's sizes may have decided something
         if not node.users and not compared:
             graph.graph.erase_node(node)
     graph.graph.lint()
@@ -101,6 +100,7 @@ def to_captured(
         result_classes=classes,
         way=way,
         training=built.model.training,
+        settings=settings_of(built.model),
         symbolic=symbolic,
         counted=bool(unknown or given - derived_sizes.hints(env).keys()),
         specialized={k: int(v) for k, v in replaced.items() if v.is_Integer},
@@ -112,6 +112,12 @@ def to_captured(
         autocasts=autocasts,
         digits=_named_by_digits(built.model),
     )
+
+
+def _refuse_objects(graph: torch.fx.GraphModule) -> None:
+    for node in graph.graph.find_nodes(op="get_attr"):
+        if not isinstance(held := getattr(graph, node.target, None), torch.Tensor | torch.nn.Module):
+            raise Untraceable(f"an object that the forward makes and an operator takes: {type(held).__name__}")
 
 
 def _named_by_digits(model: torch.nn.Module) -> dict[str, str]:

@@ -22,7 +22,7 @@ def with_own(
     """The inputs with such dimensions, and their symbols by name. ``keys``: the sizes that get symbols at all; None: all."""
     tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
     told = {symbol for n in (*(n for t in tensors for n in t.shape), *_of_module(model)) for symbol in _told_by(_expression(n))}
-    told |= {symbol for t in tensors if _order(t) is None for n in t.shape for symbol in _expression(n).free_symbols}  # they stay
+    told |= {symbol for t in tensors if _order(t) is None for n in t.shape for symbol in _expression(n).free_symbols}  # their sizes stay
     made: dict[Any, torch.SymInt] = {}
     table: dict[str, torch.SymInt] = {}
 

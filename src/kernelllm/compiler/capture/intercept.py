@@ -1,5 +1,7 @@
-"""Functions of torch that are replaced while a module is traced: whole recurrent layers and attention become single operators,
-and functions whose ATen form pins a size to a number, or differs between devices, are written out with symbolic sizes.
+"""Functions of torch that are replaced while a module is traced.
+
+Whole recurrent layers and attention become single operators. Functions whose ATen form pins a size to a number, or differs between
+devices, are written out with symbolic sizes.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from kernelllm.compiler.capture.decompositions import (
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
 from kernelllm.compiler.capture.decompositions.constant_vectors import evenly_spaced
 from kernelllm.compiler.capture.decompositions.expert_rules import rules as expert_rules
-from kernelllm.compiler.capture.decompositions.full_masks import hides_nothing
+from kernelllm.compiler.capture.decompositions.trivial_mask_proofs import hides_nothing
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.compiler.options import Options
@@ -98,7 +100,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (F, "scaled_dot_product_attention", _attention),
         (torch, "group_norm", _group_norm),
         (torch, "max_pool1d", _max_pool1d),
-        *((F, name, rule) for name, rule in {**composite_functions.NN_FUNCTIONS, **batched_functions.NN_FUNCTIONS}.items()),
+        *((F, *rule) for part in (composite_functions, batched_functions, size_checks) for rule in part.NN_FUNCTIONS.items()),
         (torch.Tensor, "cumprod", composite_functions.cumprod), (torch.Tensor, "quantile", composite_functions.quantile),
         (torch.Tensor, "nanquantile", composite_functions.nanquantile), (F, "ctc_loss", _ctc_loss),
         (torch, "matmul", small_products.matmul), (torch.Tensor, "matmul", small_products.matmul),
@@ -381,7 +383,7 @@ def real_factories(*, building: bool = False, raises: bool = True) -> Iterator[N
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
         for owner, name, rule in [(owner, *cell) for owner in (torch, torch._VF) for cell in recurrent_cells.CELLS.items()]:
             patch(stack, owner, name, _either(rule, None, getattr(owner, name)))
-        patch(stack, torch.distributions.Distribution, "_validate_args", False)  # it reads values
+        patch(stack, torch.distributions.Distribution, "_validate_args", False)  # the validation reads values
         if torch.backends.opt_einsum.is_available():
             library: Any = torch.backends.opt_einsum.get_opt_einsum()
             patch(stack, library, "contract_path", _contract_path(library.contract_path))

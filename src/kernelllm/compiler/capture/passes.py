@@ -22,6 +22,7 @@ from kernelllm.compiler.capture.rewrites import (
     batched_steps,
     faster_convolutions,
     faster_templates,
+    forwarded_slices,
     fusions,
     joined_convolutions,
     max_without_index,
@@ -35,7 +36,6 @@ from kernelllm.compiler.capture.rewrites import (
     short_sorts,
     staged_reductions,
     unstacked_reductions,
-    written_slices,
 )
 from kernelllm.compiler.capture.rewrites.depthwise import sum_over_window
 from kernelllm.compiler.capture.rewrites.memory_bound_products import as_sum, of_few_terms
@@ -60,7 +60,7 @@ def run(graph: GraphModule, options: Options) -> None:
     if not options.short:
         repeated_products.merge(graph)
         batched_steps.join(graph, options)
-        written_slices.read_through(graph, options)
+        forwarded_slices.read_through(graph, options)
         if not options.backward and (options.extern != "allow" or options.mixed):
             score_gradients.join_gradients(graph, options)
     if not options.library:
@@ -316,7 +316,7 @@ def _hint(size: Any) -> Any:
 
 
 def _as_strided(w: Editor, x: Node, size: Any, stride: Any, offset: Any = None) -> Node | None:
-    """Another shape of the whole of a tensor: autograd writes gradients of views so."""
+    """``as_strided`` that only gives a whole tensor another shape, as autograd writes gradients of views: a reshape."""
     if offset not in (None, 0) or not _all_of(x, w.node.meta["val"]):
         return None
     return w.call(aten.reshape.default, x, list(size))

@@ -74,7 +74,7 @@ def _lower_bounds(env: ShapeEnv, bounds: Iterable[tuple[sympy.Basic, int]], know
 
 
 def _from_slices(graph: torch.fx.GraphModule) -> Iterator[tuple[sympy.Basic, int]]:
-    """That tensors are as long as what is cut off them or read of them, where torch has not asked for it, or for one less."""
+    """Conditions that tensors are as long as the slices and positions read off them ask for, where torch has not asked for that."""
     for node in graph.graph.nodes:
         if node.target in (torch.ops.aten.slice.Tensor, torch.ops.aten.select.int):
             size, length = max(_cut_off(node), _first(node), key=lambda part: part[1])
@@ -128,7 +128,7 @@ def solved(env: ShapeEnv, known: Collection[sympy.Symbol]) -> dict[sympy.Expr, s
 
 
 def merged(env: ShapeEnv, definitions: Mapping[sympy.Expr, sympy.Expr]) -> Iterator[sympy.Basic]:
-    """That computed sizes are what the code found them equal to. ``definitions``: those that the file computes, by symbol."""
+    """Conditions that computed sizes equal what the code found them equal to. ``definitions``: those that the file computes, by symbol."""
     for expression, symbol in derived_sizes.table(env).items():
         size, formula = env.replace(symbol), env.replace(expression)
         if definitions.get(size) != formula and size != formula:

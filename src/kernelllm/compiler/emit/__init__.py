@@ -1,20 +1,19 @@
 """Inductor's output to a standalone file that a kernel engineer would be glad to read.
 
-:func:`emit` is the whole of it.
+Start with :func:`emit` below and ``candidate_file.py``; ``forward.py`` and ``graph_code.py`` write the forward.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
 
 if TYPE_CHECKING:
     from kernelllm.compiler.inductor.lower import Lowered
 
 
-def emit(problem: Problem, lowered: Lowered, options: Options) -> str:
+def emit(problem: Problem, lowered: Lowered) -> str:
     """The text of a file that defines ``ModelNew`` for a problem whose graph Inductor has lowered.
 
     It imports torch and triton only, works at any sizes of the problem's constants, keeps the reference's parameter

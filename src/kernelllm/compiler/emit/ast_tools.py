@@ -1,4 +1,4 @@
-"""Small tools on syntax trees of kernels."""
+"""Small tools on syntax trees: names that nodes read, bind or set, copies of statements, assignments that nothing reads."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ def every(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         yield statement
         for block in ("body", "orelse"):
             yield from every(getattr(statement, block, []))
+
+
+def names(node: ast.AST) -> set[str]:
+    """All names that a node reads or binds."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def stored(node: ast.AST) -> list[str]:
+    """Names that a node sets; those of a comprehension are its own."""
+    inside = {id(n) for part in ast.walk(node) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and id(n) not in inside]
 
 
 def bindings(body: list[ast.stmt]) -> Counter[str]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from kernelllm.compiler import scored_operators
 from kernelllm.compiler.emit import formatting, launcher, prepared
 from kernelllm.compiler.emit.constructors import constructor_checks, state_paths
-from kernelllm.compiler.emit.fixed_path import FixedPath
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
 from kernelllm.compiler.emit.guards import refused
 from kernelllm.compiler.emit.helpers import HELPERS, PLAIN, closure, library
 from kernelllm.compiler.emit.host_steps import in_layout, layout_kept
+from kernelllm.compiler.emit.known_sizes_path import KnownSizesPath
 from kernelllm.compiler.emit.main_graph import MainGraph
 from kernelllm.compiler.emit.size_names import as_python
 from kernelllm.compiler.emit.template_code.specialise import Specialised, specialised
@@ -40,7 +40,7 @@ class CandidateFile(MainGraph):
         self.gradients = GradientCode(self, lowered.backward) if lowered.backward else None
         constructor = self.constructor()
         guarded = constructor is None or self.held() or constructor_checks.distinguishes_all(self.captured, constructor)
-        self.fixed = FixedPath(self, lowered.fixed) if lowered.fixed and guarded else None
+        self.fixed = KnownSizesPath(self, lowered.fixed) if lowered.fixed and guarded else None
 
     def source(self) -> str:
         """The file's text, formatted."""
@@ -156,7 +156,7 @@ class CandidateFile(MainGraph):
         parts = [f"{imports}\n\n{types}" if types else imports, self._fixed_sizes(), *_grouped(definitions), *sections, model]
         return re.sub(r"\n{4,}", "\n\n\n", "\n\n\n".join(p for p in parts if p)) + "\n"
 
-    def _templates(self, others: list[GradientCode | FixedPath]) -> Specialised:
+    def _templates(self, others: list[GradientCode | KnownSizesPath]) -> Specialised:
         """The templates as all graphs of the file need them; the statements of the others are rewritten to fit."""
         used = sorted({definition for part in (self, *others) for definition in part.definitions}, key=lambda d: d.order)
         calls = [call for part in (self, *others) for call in part.template_calls]
@@ -187,8 +187,8 @@ class CandidateFile(MainGraph):
         if constructor and fixed and not self.held():
             lines = refused(fixed, "the kernels were written for", "ValueError")
             constructor.body[:0] = syntax_tree("\n".join(lines)).body
-        if constructor and self.guards.layers():
-            constructor.body += syntax_tree("\n".join(self.guards.layers())).body
+        if constructor:
+            constructor.body += syntax_tree("\n".join(self.guards.kept())).body
         if constructor and self.fixed and self.fixed.setting:
             constructor.body += syntax_tree(self.fixed.setting).body
         if not self.options.short:

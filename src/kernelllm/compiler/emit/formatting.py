@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Sequence
 
 from kernelllm.core.text import syntax_tree
 
@@ -19,6 +20,16 @@ def text(body: list[ast.stmt], indent: int = 0) -> str:
     for statement in body:
         lines.extend(_statement(statement, indent))
     return "\n".join(lines)
+
+
+def replaced(source: str, changed: Sequence[tuple[tuple[int, int], ast.stmt | None, int]]) -> str:
+    """The file with other definitions at these lines, each with its indentation; None: without those that stand there."""
+    lines = source.splitlines()
+    for (first, last), node, indent in sorted(changed, key=lambda each: -each[0][0]):
+        while node is None and last < len(lines) and not lines[last].strip():
+            last += 1
+        lines[first - 1 : last] = text([node], indent).splitlines() if node else []
+    return "\n".join(lines) + "\n"
 
 
 def _statement(node: ast.stmt, indent: int) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from kernelllm.compiler.emit.ast_tools import names
 from kernelllm.compiler.emit.host_steps import HostProgram, HostTensor
 from kernelllm.compiler.emit.kernels import convolution_kernel
 from kernelllm.compiler.emit.kernels.convolution_kernel import Reader
@@ -21,7 +22,6 @@ from kernelllm.compiler.emit.kernels.convolution_shape import Shape
 from kernelllm.compiler.emit.kernels.kernel_text import KernelText
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.launch_code import WrittenLaunch
-from kernelllm.compiler.emit.prepared import names
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch
 from kernelllm.core.text import syntax_tree
 
@@ -91,7 +91,7 @@ class _FusedConvolution:
         if self.shape is None or not self._prepared() or not self._worth(self.shape) or not self._read_by_one():
             return False
         assert self.launch is not None
-        if self.launch.kernel not in self.code.kernels.cleaned:  # it has another convolution already
+        if self.launch.kernel not in self.code.kernels.cleaned:  # the kernel has another convolution already
             return False
         kernel = self.followed = self._at_known_sizes()
         self.reader = convolution_kernel.reader(kernel.text, kernel.names[self.parameter], self.shape)

@@ -255,6 +255,7 @@ def _below(condition: str | None, lines: list[str], before: list[str]) -> list[s
 
 
 def merged_dels(steps: list[str]) -> list[str]:
+    """Lines of a forward with neighbouring ``del`` statements as one, and none right before a return."""
     merged: list[str] = []
     for step in steps:
         if step.startswith("del ") and merged and merged[-1].startswith("del "):

@@ -17,10 +17,10 @@ import torch
 from kernelllm.compiler.capture.captured import Captured, GraphInput, SizeExpression
 from kernelllm.compiler.emit import index_limits, size_examples
 from kernelllm.compiler.emit.any_dtype import FollowedDtype
-from kernelllm.compiler.emit.constructors import constructor_checks
+from kernelllm.compiler.emit.constructors import constructor_checks, kept_members
 from kernelllm.compiler.emit.constructors.constructor_checks import OPPOSITE, literal
 from kernelllm.compiler.emit.forward import HostPrinter
-from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY, LAYERS
+from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY, STATE
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.emit.size_names import as_python, indexed
@@ -28,8 +28,6 @@ from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES
 
 _LONG, _FEW, _SOURCES = 96, 4, 36
-_FEW_MODES = 4
-"""Layers whose own mode is looked at in every call; of more, the model's alone."""
 
 
 class Guards:
@@ -42,25 +40,32 @@ class Guards:
         self.captured, self.host, self.arguments, self.taken, self.dtypes = captured, host, arguments, taken, dtypes
         whole = not captured.symbolic  # then each size may have decided something
         self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
-        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly", "apart", "Kept", "keep_layers")}
+        self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly", "apart", "Kept", "keep_layers", "settings_of")}
         self._called: set[str] = set()
         readable = (c for c in captured.guards if not constructor_checks.unreadable_sizes(captured, c))
         self.conditions, self.offsets = index_limits.split(readable)
         self._limited = bool(self.offsets) and all(self._elements(g) <= index_limits.MOST for g in self.inputs)
         self.silent = False
         """Tensors are taken as they come; only what changes the meaning of a call is refused."""
+        self.settings: kept_members.KeptSettings | None = None
+        """Those that the kernels hold."""
 
     def definitions(self) -> list[str]:
         """The helpers that the file needs, once all statements are written."""
+        self.kept()
         wanted = [CHECK if self._limited else re.sub(r".*offsets have 32 bits\n", "", CHECK)] if "check" in self._called else []
         wanted += [text for name, text in (("InferenceOnly", INFERENCE_ONLY), ("apart", APART)) if name in self._called]
-        wanted += [LAYERS] if self.layers() else []
-        return [re.sub(r"\b(check|InferenceOnly|apart|Kept|keep_layers)\b", lambda m: self.names[m[0]], text).strip() for text in wanted]
+        wanted += [STATE] if "keep_layers" in self._called else []
+        wanted += [self.settings.function()] if self.settings else []
+        names = re.compile(rf"\b({'|'.join(self.names)})\b")
+        return [names.sub(lambda m: self.names[m[0]], text).strip() for text in wanted]
 
-    def layers(self) -> list[str]:
-        """Statements for the constructor's end: layers inside, which are not called, stay as they are."""
-        inside = any("." in g.name for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer"))
-        return [f"{self.names['keep_layers']}(self)"] if inside and not self.silent else []
+    def kept(self) -> list[str]:
+        """Statements for the constructor's end: what it has made stays as it is."""
+        states = any(g.kind in ("parameter", "buffer") for g in self.captured.graph_inputs) and not self.silent
+        lines = [f"{self.names['keep_layers']}(self)"] if states else []
+        self._called |= {"keep_layers"} if states else set()
+        return [*lines, *(self.settings.made(self.names["settings_of"]) if self.settings else [])]
 
     def types(self) -> str:
         """The statement that lists the dtypes that the file serves, where they are several."""
@@ -93,7 +98,8 @@ class Guards:
 
     def given(self) -> list[str]:
         """Statements ahead of all: the mode, autocast, and arguments that are no tensors."""
-        return [*self._mode(), *self._autocast(), *self._plain()]
+        settings = self.settings.asked(self.names["settings_of"]) if self.settings else []
+        return [*self._mode(), *self._autocast(), *settings, *self._plain()]
 
     def _autocast(self) -> list[str]:
         if self.silent or not self.captured.autocasts:
@@ -108,9 +114,9 @@ class Guards:
         path, training = ("", modes[""]) if "" in modes else next(iter(modes.items()))
         root = not path or set(modes.values()) == {self.captured.training}
         states = [s.name for s in self.captured.graph_inputs if s.kind in ("parameter", "buffer")]
-        if path and len(set(modes.values())) == 2 and (each := _own_modes(modes, states)):
+        if path and len(set(modes.values())) == 2 and (each := kept_members.own_modes(modes, states)):
             return [f"if {' or '.join(each)}:", '    raise RuntimeError("The kernels compute what each layer does in its mode")']
-        own = path and root and len(modes) <= _FEW_MODES and all(any(s.startswith(f"{p}.") for s in states) for p in modes)
+        own = path and root and len(modes) <= kept_members.FEW_MODES and all(any(s.startswith(f"{p}.") for s in states) for p in modes)
         paths = list(modes) if own else ["" if root else path]  # a norm may be frozen in a model that trains
         owners = [f"self.{indexed(p)}.training" if p else "self.training" for p in paths]
         call = "train()" if training else "eval()"
@@ -206,9 +212,13 @@ class Guards:
         return lines
 
     def too_large(self, checked: list[str]) -> list[str]:
-        """Statements that refuse tensors of too many elements, for inputs that no statement in ``checked`` looks at."""
-        unseen = [self.host.paths[g.variable] for g in self.inputs if self._limited and not any(f'("{g.name}", ' in s for s in checked)]
-        conditions = {f"{path}.numel() >= 2**31": f"fewer elements of {path}" for path in unseen}
+        """Statements that refuse tensors of too many elements or of turned signs, for inputs that no statement in ``checked`` looks at."""
+        unseen = [g for g in self.inputs if not self.silent and not any(f'("{g.name}", ' in s for s in checked)]
+        conditions: dict[str, str] = {}
+        for given in unseen:
+            path, floating = self.host.paths[given.variable], given.dtype.startswith(("float", "bfloat"))
+            conditions |= {f"{path}.numel() >= 2**31": f"fewer elements of {path}"} if self._limited else {}
+            conditions |= {f"{path}.is_neg()": f"{path}.resolve_neg()"} if floating else {}
         return refused(conditions, "the kernels were written for", "ValueError")
 
     def _elements(self, given: GraphInput) -> int:
@@ -362,14 +372,6 @@ class Guards:
 
 def _tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
-def _own_modes(modes: Mapping[str, bool], states: list[str]) -> list[str]:
-    """Questions whether a layer is in another mode than it was, where some are in each: of a few layers, or of one in each mode."""
-    there = {p: training for p, training in modes.items() if any(s.startswith(f"{p}.") for s in states)}
-    first = {training: p for p, training in reversed(there.items())}
-    chosen = there if len(there) <= 2 * _FEW_MODES else {p: training for training, p in first.items()}
-    return [f"{'not ' if training else ''}self.{indexed(p)}.training" for p, training in chosen.items()] if len(first) == 2 else []
 
 
 def _divisors(conditions: Mapping[str, str]) -> dict[str, str]:

@@ -88,6 +88,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def moved(order: list[int]) -> str:
+    """The call that puts dimensions into an order: ``.transpose(0, 1)``; empty where they are in it."""
     swapped = [i for i, o in enumerate(order) if i != o]
     if not swapped:
         return ""

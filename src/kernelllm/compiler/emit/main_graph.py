@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler.emit import launcher, prepared
-from kernelllm.compiler.emit.constructors import foreign_constructors, state_paths
+from kernelllm.compiler.emit.constructors import foreign_constructors, kept_members, state_paths
 from kernelllm.compiler.emit.graph_code import GraphCode, attribute
 from kernelllm.compiler.emit.guards import Guards
 from kernelllm.compiler.emit.helpers import HELPERS
@@ -38,6 +38,9 @@ class MainGraph(GraphCode):
         self.name(self.top | {"grid"} | self.arguments, paths)
         self.guards = Guards(self.captured, self.host, arguments, [v for v, _ in self.tensor_inputs()], self.local, self.dtypes)
         self.guards.silent = self.options.short
+        settings = kept_members.KeptSettings(self.captured, problem.source, self.constructor(), [] if self.held() else self.kept.names)
+        if settings.kinds and self.constructor() and not self.options.short:
+            self.guards.settings = settings
         self.top |= set(self.guards.names.values())
 
     def input_paths(self, captured: Captured) -> dict[str, str]:

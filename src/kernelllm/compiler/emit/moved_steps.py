@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernelllm.compiler.emit.ast_tools import name_of
+from kernelllm.compiler.emit.ast_tools import name_of, names
 from kernelllm.compiler.emit.host_steps import HostProgram
-from kernelllm.compiler.emit.prepared import names
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch
 
 

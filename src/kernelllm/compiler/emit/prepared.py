@@ -1,11 +1,11 @@
-"""Tensors that a path computes from parameters alone, such as repacked weights: computed once, and again after a parameter changes."""
+"""Weight prepacking: tensors computed from parameters alone are computed once, and again after a parameter changes."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection
 
-from kernelllm.compiler.emit.ast_tools import name_of
+from kernelllm.compiler.emit.ast_tools import name_of, names
 from kernelllm.compiler.emit.host_steps import HostProgram
 from kernelllm.compiler.inductor.wrapper_lines import Allocate, Assign, Free, HostStep, Launch
 
@@ -114,10 +114,6 @@ class Prepared:
 
     def _names(self, value: ast.expr) -> list[str]:
         return [self._base(name) for name in names(value) if name != "reinterpret_tensor"]
-
-
-def names(value: ast.expr) -> set[str]:
-    return {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
 
 
 def _values(step: HostStep) -> list[ast.expr]:

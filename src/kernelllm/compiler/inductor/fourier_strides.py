@@ -1,5 +1,6 @@
-"""Strides of a Fourier transform's result where sizes are symbols: torch 2.11 permutes the result to get them, which fails while a graph is
-lowered; later versions do not.
+"""Strides of a Fourier transform's result where sizes are symbols, for torch 2.11.
+
+That version permutes the result to get them, which fails while a graph is lowered; later versions do not.
 """
 
 from __future__ import annotations

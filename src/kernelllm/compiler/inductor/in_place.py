@@ -13,7 +13,7 @@ import torch
 from torch.fx.passes.reinplace import _is_view_op
 
 from kernelllm.compiler.capture.patching import patch
-from kernelllm.compiler.inductor import written_parts
+from kernelllm.compiler.inductor import in_place_slices
 
 _HANDS_ON = "kernelllm.torch_contiguous"
 """This operator's result may be its argument, which others read."""
@@ -28,7 +28,7 @@ def allowed(stack: ExitStack) -> None:
 
     def of_shared_storages(updater: Any, graph: torch.fx.Graph) -> None:
         share_storages(graph)
-        written_parts.write_in_place(graph)
+        in_place_slices.write_in_place(graph)
         updated(updater, graph)
 
     patch(stack, post_grad, "reinplace_inplaceable_ops", of_shared_storages)
@@ -81,7 +81,7 @@ def share_storages(graph: torch.fx.Graph) -> None:
                     node.meta["val"] = node.target(base, *node.args[1:])
             elif isinstance(value, torch.Tensor):
                 node.meta["val"] = _seen(value, base)
-            elif isinstance(value, list | tuple):  # such as those of unbind and split
+            elif isinstance(value, list | tuple):  # results of unbind and split, for example
                 node.meta["val"] = [_seen(part, base) for part in value]
 
 

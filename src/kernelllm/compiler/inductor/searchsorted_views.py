@@ -14,7 +14,7 @@ def from_offset(stack: ExitStack) -> None:
     """Until ``stack`` closes, what is searched is a tensor of its own, or a view that begins where its tensor does."""
     from torch._inductor import lowering
 
-    if hasattr(lowering, "_realize_bucketize_lookup_tensor"):  # these count from where a view begins
+    if hasattr(lowering, "_realize_bucketize_lookup_tensor"):  # these versions of torch count from where a view begins
         return
     search, place = lowering.lowerings[aten.searchsorted.Tensor], lowering.lowerings[aten.bucketize.Tensor]
 

@@ -88,7 +88,7 @@ def _larger(sizes: Any, left: Any, right: Any) -> Any:
 
 
 def _ordered(sizes: Any, left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Both by size, where that is known of all sizes."""
+    """The smaller and the larger of two expressions, where that is known for all sizes."""
     left, right = sympy.sympify(left), sympy.sympify(right)
     for low, high in ((left, right), (right, left)):
         if high == _END or sizes.statically_known_leq(low, high):

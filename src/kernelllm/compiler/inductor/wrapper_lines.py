@@ -119,6 +119,7 @@ def changed(step: HostStep, change: Callable[[ast.expr], ast.expr]) -> HostStep:
 
 
 def expression(text: str) -> ast.expr:
+    """A host expression's text as a syntax tree."""
     return syntax_tree(text, mode="eval").body
 
 

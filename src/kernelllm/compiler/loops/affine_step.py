@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import stored
+from kernelllm.compiler.emit.ast_tools import stored
 from kernelllm.core.text import syntax_tree
 
 COLUMN, TURNED = "_column", "_turned"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelllm.compiler.emit.ast_tools import names, stored
 from kernelllm.core.text import syntax_tree
 
 BEGIN, FINISH, LENGTHENED = "begin", "finish", "_lengthened"
@@ -44,16 +45,6 @@ def split(given: list[str], before: list[ast.stmt], loop: ast.For, after: list[a
     _begin(found, given, loop, sizes, lists)
     _finish(found, given, before, loop, sizes, lists)
     return found
-
-
-def names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def stored(node: ast.AST) -> list[str]:
-    """Names that a node sets; those of a comprehension are its own."""
-    inside = {id(n) for part in ast.walk(node) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and id(n) not in inside]
 
 
 def changed_by(loop: ast.For) -> set[str]:

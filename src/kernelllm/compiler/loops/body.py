@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
 from kernelllm.core.text import syntax_tree
 
 STEP = "step"

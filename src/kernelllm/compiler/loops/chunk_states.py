@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.emit.ast_tools import names, stored
 from kernelllm.compiler.loops.affine_step import COLUMN, TURNED, NotAffine, affine_step
-from kernelllm.compiler.loops.before_after import names, stored
 from kernelllm.compiler.loops.body import OutlinedLoop, Outliner
 from kernelllm.compiler.loops.inside_kernel import Stacks, Unfit, need
 from kernelllm.compiler.loops.loop_forms import with_one_form

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import re
 
-from kernelllm.compiler.loops.before_after import changed_by, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import changed_by, free_name
 from kernelllm.compiler.loops.body import STEP
 from kernelllm.core.text import syntax_tree
 

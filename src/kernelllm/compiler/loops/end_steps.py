@@ -9,7 +9,8 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name
 from kernelllm.compiler.loops.reversed_loops import is_call
 from kernelllm.core.text import syntax_tree
 

@@ -9,7 +9,8 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import free_name
 from kernelllm.compiler.loops.reversed_loops import indexed_dimension, is_call
 from kernelllm.core.text import syntax_tree
 
@@ -37,7 +38,8 @@ def with_states_of_filled(before: Statements, loop: Any, after: Statements) -> t
         reads = _Reads(counter, (out, dim, ahead - 1), state := free_name(f"{out}_last", taken))
         others = [reads.visit(s) for s in syntax_tree("\n".join(ast.unparse(s) for s in loop.body if s is not statement)).body]
         value = reads.visit(syntax_tree(ast.unparse(statement.value), mode="eval").body)
-        behind = any(isinstance(n, ast.Name) and n.id == state for s in others[at:] for n in ast.walk(s))  # it would read this step's
+        # A read behind the write would get this step's value.
+        behind = any(isinstance(n, ast.Name) and n.id == state for s in others[at:] for n in ast.walk(s))
         if first is None or not reads.found or not reads.fits or behind:
             continue
         steps = free_name(f"{out}_all", taken)

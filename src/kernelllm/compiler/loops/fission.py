@@ -1,5 +1,4 @@
-"""Loop fission: products of a step that need nothing of the step before are computed for all steps ahead of the loop, and those that
-give nothing to the step after behind it.
+"""Loop fission: products that no other step of the loop waits for are computed for all steps at once, ahead of the loop or behind it.
 
     for t in range(n):                                        given = torch.vmap(ahead)(x.movedim(1, 0))
         h = torch.tanh(self.cell(torch.cat((x[:, t], h), 1)))  ->  for t in range(n):
@@ -16,7 +15,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, changed_by, free_name
 from kernelllm.compiler.loops.chunk_states import steps_in_front
 from kernelllm.compiler.loops.inside_kernel import Stacks, Unfit, need
 from kernelllm.compiler.loops.reversed_loops import is_call

@@ -32,10 +32,7 @@ def with_groups(source: str) -> str:
         _launched(kernel)
     except (Unfit, StopIteration, KeyError, AttributeError, IndexError):  # a node is not of the kind that it must be
         return source
-    lines = source.splitlines()
-    for (start, end), node, indent in sorted(spans, key=lambda each: -each[0][0]):
-        lines[start - 1 : end] = formatting.text([node], indent).splitlines()
-    return "\n".join(lines) + "\n"
+    return formatting.replaced(source, spans)
 
 
 def _width(kernel: RowKernel) -> str:

@@ -9,7 +9,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import changed_by, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import changed_by, free_name
 from kernelllm.compiler.loops.reversed_loops import is_call
 from kernelllm.core.text import syntax_tree
 
@@ -103,7 +104,7 @@ class _Products(ast.NodeTransformer):
         items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
         if items.count(self.counter) != 1 or set(items) - {":", "...", self.counter} or items[-1] == "..." or items[0] == "...":
             return None
-        if items.index(self.counter) > 1:  # it may be the dimension that a product sums over
+        if items.index(self.counter) > 1:  # the counter may index the dimension that a product sums over
             return None
         return node.value.id, ", ".join(items)
 

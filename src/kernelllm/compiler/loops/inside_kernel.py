@@ -95,17 +95,16 @@ def rewritten(source: str, change: Callable[[Any, LoopOfSteps, StepMethod, Any],
         change(kernel, loop, step, forward)
     except (Unfit, StopIteration, KeyError, AttributeError, ValueError):  # a node is not of the kind that it must be
         return source
-    lines = source.splitlines()
-    for (first, last), node, indent in sorted(changed, key=lambda each: -each[0][0]):
-        lines[first - 1 : last] = formatting.text([node], indent).splitlines()
-    return "\n".join(lines) + "\n"
+    return formatting.replaced(source, changed)
 
 
 def span(node: ast.FunctionDef) -> tuple[int, int]:
+    """First and last line of a function, its decorators included."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.end_lineno or 0
 
 
 def need(condition: object) -> None:
+    """Raise Unfit where a condition of the rewrite does not hold."""
     if not condition:
         raise Unfit
 
@@ -354,7 +353,7 @@ def rewrite_forward(forward: Any, loop: LoopOfSteps, step: StepMethod) -> None:
             items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
             rest = [ast.unparse(i) for i in items if ast.unparse(i) != index]
             whole, dim, steps = ast.unparse(given.value), _slice_dim(given, index), ast.unparse(loop.steps)
-            every = f"{whole}.shape[{dim}]" in lengths(loop.steps, forward.body)  # else the loop may take fewer steps than there are
+            every = f"{whole}.shape[{dim}]" in lengths(loop.steps, forward.body)  # if not, the loop may take fewer steps than there are
             picked = ", ".join([":" if every else f":{steps}", *rest])
             loop.call.args[position] = syntax_tree(f"{whole}.movedim({dim}, 0)[{picked}]", mode="eval").body
     loop.call.args.insert(0, loop.steps)

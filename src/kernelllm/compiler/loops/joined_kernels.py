@@ -32,12 +32,7 @@ def with_one_kernel(source: str) -> str:
         _without(step, launches[0], {*dropped, first.given["n_rows"]})
     except (Unfit, StopIteration, KeyError, AttributeError, IndexError):  # a node is not of the kind that it must be
         return source
-    lines = source.splitlines()
-    for (start, end), node, indent in sorted(old, key=lambda each: -each[0][0]):
-        while node is None and end < len(lines) and not lines[end].strip():
-            end += 1
-        lines[start - 1 : end] = formatting.text([node], indent).splitlines() if node else []
-    return "\n".join(lines) + "\n"
+    return formatting.replaced(source, old)
 
 
 def step_and_launches(tree: ast.Module) -> tuple[ast.FunctionDef, list[Any]]:

@@ -17,21 +17,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernelllm.compiler.capture.captured import Captured
+from kernelllm.compiler.emit.ast_tools import names, stored
 from kernelllm.compiler.emit.constructors.model_class import bound_names
 from kernelllm.compiler.emit.launcher import launched_again
-from kernelllm.compiler.loops.before_after import (
-    BEGIN,
-    FINISH,
-    LENGTHENED,
-    LONGER,
-    BeforeAfter,
-    first_of,
-    kept_and_changed,
-    names,
-    refuses,
-    split,
-    stored,
-)
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, LENGTHENED, LONGER, BeforeAfter, first_of, kept_and_changed, refuses, split
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.checked_once import checked_once
 from kernelllm.compiler.loops.contiguous_steps import with_contiguous_steps

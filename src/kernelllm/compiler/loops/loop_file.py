@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler import write_time
-from kernelllm.compiler.loops.inlined import with_inlined_loop, with_inlined_steps
+from kernelllm.compiler.loops.inlined_loops import with_inlined_loop, with_inlined_steps
 from kernelllm.compiler.loops.inside_kernel import INSIDE
 from kernelllm.compiler.loops.loop import Carry, CarryChanges, LoopStep, loop_step
 from kernelllm.core.types import Problem

@@ -9,7 +9,8 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import free_name
 from kernelllm.compiler.loops.end_steps import with_choices, with_tensors
 from kernelllm.compiler.loops.filled_states import with_states_of_filled
 from kernelllm.compiler.loops.reversed_loops import from_the_first, from_zero, is_call, with_appended_lists, with_plain_order

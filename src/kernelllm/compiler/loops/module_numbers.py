@@ -9,7 +9,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]

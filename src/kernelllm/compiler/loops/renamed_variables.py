@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
 from kernelllm.compiler.loops.body import is_size
 
 Statements = list[ast.stmt]

@@ -10,7 +10,8 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import changed_by, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import changed_by, free_name
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
@@ -238,6 +239,7 @@ class _Stacked(ast.NodeTransformer):
 
 
 def is_call(node: Any, *called: str) -> bool:
+    """Whether a node calls one of these names."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in called
 
 

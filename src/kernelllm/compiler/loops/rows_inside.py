@@ -64,7 +64,7 @@ def with_rows_inside(source: str, shapes: Mapping[str, list[int]]) -> str:
         dims = _row_dims(kernel, step)
         need(math.prod(shapes[next(iter(step.carried))][-dims:]) <= _LONGEST)
         _rewrite_kernel(kernel, step)
-        _rewrite_host(kernel, loop, step, dims, forward)
+        _rewrite_host(loop, step, dims, forward)
 
     return inside_kernel.rewritten(source, change)
 
@@ -235,7 +235,7 @@ def _arguments(kernel: _Kernel, step: StepMethod, moving: list[str]) -> None:
         del arguments[at], step.launch.args[at]
 
 
-def _rewrite_host(kernel: _Kernel, loop: LoopOfSteps, step: StepMethod, dims: int, forward: Any) -> None:
+def _rewrite_host(loop: LoopOfSteps, step: StepMethod, dims: int, forward: Any) -> None:
     state = next(iter(step.carried))
     row = " * ".join(f"{state}.shape[{-d}]" for d in range(dims, 0, -1))
     inside_kernel.rewrite_step(step)

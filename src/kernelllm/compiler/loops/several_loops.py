@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from kernelllm.compiler.loops.before_after import BEGIN, FINISH, NamesReplaced, free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import BEGIN, FINISH, NamesReplaced, free_name
 from kernelllm.compiler.loops.body import STEP
 from kernelllm.core.text import syntax_tree
 
@@ -34,7 +35,7 @@ def with_later_loops_apart(before: Statements, loop: ast.stmt, after: Statements
 
 
 def _lists(statement: ast.stmt) -> bool:
-    """Whether it sets names to lists alone."""
+    """Whether a statement does nothing but set names to lists."""
     value = statement.value if isinstance(statement, ast.Assign) else None
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
     return all(isinstance(part, ast.List) for part in parts)

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from kernelllm.compiler.loops.before_after import free_name, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import free_name
 from kernelllm.compiler.loops.chunk_states import steps_in_front
 from kernelllm.compiler.loops.hoisted import is_matrix
 from kernelllm.compiler.loops.inside_kernel import Unfit, need

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kernelllm.compiler.loops.before_after import names
+from kernelllm.compiler.emit.ast_tools import names
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 

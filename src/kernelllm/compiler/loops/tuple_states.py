@@ -12,7 +12,7 @@ import ast
 import re
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced
 from kernelllm.compiler.loops.loop_forms import single_assignments
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree

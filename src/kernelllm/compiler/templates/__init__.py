@@ -5,7 +5,8 @@ imports ``math``, ``torch``, ``triton``, ``triton.language as tl`` and its sibli
 top-level name (a function, a kernel or a plain constant) is unique over all files here: any set of them can be pasted into one module,
 and what is not reached from the host functions in use can be dropped (top-level functions and constants only, no classes).
 
-The table is the contract with ``compiler/template_ops.py`` (custom ops with these names and signatures) and with the emitter:
+Start with ``rows.py``, a short one. The table is the contract with ``compiler/template_ops.py`` (custom ops with these names and
+signatures) and with the emitter:
 
 ================================ ============ ====================================================================================
 host function                    file         semantics (``T`` is a tensor; every output is a new contiguous tensor)

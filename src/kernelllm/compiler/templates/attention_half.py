@@ -143,9 +143,12 @@ def attention_half_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, out_ptr, sum_ptr, sink_
 def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, heads, group, T, S, D, Dv, span, scale,
                           stride_qb, stride_qh, stride_qt, stride_qd, stride_kb, stride_kh, stride_ks, stride_kd,
                           stride_vb, stride_vh, stride_vs, stride_vd, stride_mb, stride_mh, stride_mt, stride_ms,
-                          MASK_KIND: tl.constexpr, CAUSAL: tl.constexpr,
+                          MASK_KIND: tl.constexpr, MASK_ROW: tl.constexpr, CAUSAL: tl.constexpr,
                           ROWS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr):
-    """All queries of the ``group`` heads that share a key head against one span of keys: their mean value and its weight's log2."""
+    """All queries of the ``group`` heads that share a key head against one span of keys: their mean value and its weight's log2.
+
+    MASK_ROW: one row of the mask serves all heads and queries of a batch.
+    """
     batch = (tl.program_id(0) // heads).to(tl.int64)
     kv = (tl.program_id(0) % heads).to(tl.int64)
     rows = tl.arange(0, ROWS)
@@ -158,7 +161,8 @@ def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, head
     q = tl.load(q_at, mask=valid[:, None] & (ds < D)[None, :], other=0.0)
     k_at = k_ptr + batch * stride_kb + kv * stride_kh + ds[None, :] * stride_kd
     v_at = v_ptr + batch * stride_vb + kv * stride_vh + dvs[None, :] * stride_vd
-    mask_at = mask_ptr + batch * stride_mb + head[:, None] * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
+    mask_row = mask_ptr + batch * stride_mb
+    mask_at = mask_row + head[:, None] * stride_mh + ts.to(tl.int64)[:, None] * stride_mt
     top = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((ROWS,), dtype=tl.float32)
     acc = tl.zeros((ROWS, BLOCK_DV), dtype=tl.float32)
@@ -168,8 +172,11 @@ def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, head
         seen_from, seen_to = end, first
         for s_start in range(first, end, 4 * BLOCK_S):
             s = s_start + tl.arange(0, 4 * BLOCK_S)
-            seen = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=valid[:, None] & (s < end)[None, :], other=0) != 0
-            seen = tl.max(seen.to(tl.int32), axis=0) > 0
+            if MASK_ROW:
+                seen = tl.load(mask_row + s.to(tl.int64) * stride_ms, mask=s < end, other=0) != 0
+            else:
+                seen = tl.load(mask_at + s.to(tl.int64)[None, :] * stride_ms, mask=valid[:, None] & (s < end)[None, :], other=0) != 0
+                seen = tl.max(seen.to(tl.int32), axis=0) > 0
             seen_from = tl.minimum(seen_from, tl.min(tl.where(seen, s, end), axis=0))
             seen_to = tl.maximum(seen_to, tl.max(tl.where(seen, s + 1, first), axis=0))
         first, end = seen_from // BLOCK_S * BLOCK_S, seen_to
@@ -181,8 +188,12 @@ def attention_span_kernel(q_ptr, k_ptr, v_ptr, mask_ptr, part_ptr, sum_ptr, head
         keep = (s < S)[None, :] & valid[:, None]
         if CAUSAL:
             keep = keep & (s[None, :] <= ts[:, None])
-        if MASK_KIND == 1:
+        if MASK_KIND == 1 and MASK_ROW:
+            keep = keep & (tl.load(mask_row + s * stride_ms, mask=s < S, other=0) != 0)[None, :]
+        elif MASK_KIND == 1:
             keep = keep & (tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0) != 0)
+        elif MASK_KIND == 2 and MASK_ROW:
+            scores += attention_added(tl.load(mask_row + s * stride_ms, mask=s < S, other=0.0))[None, :]
         elif MASK_KIND == 2:
             scores += attention_added(tl.load(mask_at + s[None, :] * stride_ms, mask=keep, other=0.0))
         scores = tl.where(keep, scores, float("-inf"))
@@ -266,9 +277,10 @@ def attention_of_few(q, k, v, mask, mask_kind, is_causal, scale, nan_rows):
     spans = triton.cdiv(s, span)
     part = torch.empty((batch * kv_heads, spans, group * t, dv), device=q.device, dtype=torch.float32)
     sums = torch.empty((batch * kv_heads, spans, group * t), device=q.device, dtype=torch.float32)
+    one_row = mask_kind > 0 and (heads == 1 or mask.stride(1) == 0) and (t == 1 or mask.stride(2) == 0)
     attention_span_kernel[(batch * kv_heads, spans)](
         q, k, v, mask if mask_kind else q, part, sums, kv_heads, group, t, s, d, dv, span, scale * 1.4426950408889634,
-        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, is_causal,
+        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask_kind else (0, 0, 0, 0)), mask_kind, one_row, is_causal,
         max(16, triton.next_power_of_2(group * t)), block_s, block_d, block_dv, num_warps=warps, num_stages=stages,
     )
     attention_join_kernel[(batch * heads * t,)](part, sums, out, kv_heads, group, t, dv, spans, nan_rows, triton.next_power_of_2(spans),

@@ -1,15 +1,16 @@
 """Products of half precision on GPUs with tensor descriptors (Hopper and later), whose loads bypass registers.
 
 As many programs as the device has cores take tiles in turns. ``gated_matmul`` computes two products of one operand and joins them in the
-epilogue, ``few_rows`` reads a weight once for up to 16 rows. Products with few tiles and a deep K are left to ``matmul``, which splits K.
+epilogue. Up to 16 rows go to ``few_rows``. Products with few tiles and a deep K are left to ``matmul``, which splits K.
 """
 
 import torch
 import triton
 import triton.language as tl
 
+from .few_rows import few_rows, few_rows_gated, half_activation, product_should_read_few_rows
 from .matmul import batched_matmul, matmul
-from .matmul_parts import matmul_activation, matmul_finish, matmul_sum_splits_kernel, matmul_tile
+from .matmul_parts import matmul_activation, matmul_finish, matmul_tile
 
 
 @triton.jit
@@ -127,52 +128,6 @@ def tile_product_kernel(a_ptr, b_ptr, c_ptr, out_ptr, M, N, K, stride_ab, stride
     tl.store(out_ptr + (batch * M + rows) * N + cols, acc.to(out_ptr.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
-@triton.jit
-def few_rows_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, M, N, K, k_span, stride_am, stride_ak, stride_bk, stride_bn,
-                    stride_cm, stride_cn, stride_om, stride_on,
-                    ALPHA: tl.constexpr, BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr,
-                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """BLOCK_N columns of up to BLOCK_M rows over one span of K; the weight is the left operand of the tensor cores."""
-    cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    rows = tl.arange(0, BLOCK_M)
-    k_start = tl.program_id(1) * k_span
-    k_end = tl.minimum(k_start + k_span, K)
-    ks = tl.arange(0, BLOCK_K)
-    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    for k in range(k_start, k_end, BLOCK_K):
-        at = (k + ks).to(tl.int64)
-        b = tl.load(b_ptr + cols.to(tl.int64)[:, None] * stride_bn + at[None, :] * stride_bk,
-                    mask=(cols < N)[:, None] & (at < k_end)[None, :], other=0.0)
-        a = tl.load(a_ptr + rows.to(tl.int64)[None, :] * stride_am + at[:, None] * stride_ak,
-                    mask=(rows < M)[None, :] & (at < k_end)[:, None], other=0.0)
-        acc = tl.dot(b, a, acc)
-    acc = matmul_finish(acc.T, c_ptr, other_ptr, 0, rows[:, None].to(tl.int64), cols[None, :].to(tl.int64), M, N, 0,
-                        stride_cm, stride_cn, stride_om, stride_on, ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
-    out_ptr += tl.program_id(1).to(tl.int64) * M * N
-    tl.store(out_ptr + rows.to(tl.int64)[:, None] * N + cols[None, :], acc.to(out_ptr.dtype.element_ty),
-             mask=(rows < M)[:, None] & (cols < N)[None, :])
-
-
-@triton.jit
-def one_row_kernel(a_ptr, b_ptr, c_ptr, other_ptr, out_ptr, N, K, stride_a, stride_b, stride_c, stride_o, ALPHA: tl.constexpr,
-                   BETA: tl.constexpr, C_KIND: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr, BLOCK_N: tl.constexpr,
-                   BLOCK_K: tl.constexpr):
-    """BLOCK_N columns of one row times a weight whose columns are contiguous: nothing to share, so no tensor cores."""
-    cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    ks = tl.arange(0, BLOCK_K)
-    b_ptrs = b_ptr + cols.to(tl.int64)[:, None] * stride_b + ks[None, :]
-    acc = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
-    for k in tl.range(0, K, BLOCK_K, num_stages=3):
-        inside = ks < K - k
-        b = tl.load(b_ptrs + k, mask=(cols < N)[:, None] & inside[None, :], other=0.0, eviction_policy="evict_first")
-        a = tl.load(a_ptr + (k + ks) * stride_a, mask=inside, other=0.0)
-        acc += b.to(tl.float32) * a.to(tl.float32)[None, :]
-    row = tl.zeros((1, 1), dtype=tl.int64)
-    total = matmul_finish(tl.sum(acc, axis=1)[None, :], c_ptr, other_ptr, 0, row, cols.to(tl.int64)[None, :], 1, N, 0, 0, stride_c,
-                          0, stride_o, ALPHA, BETA, C_KIND, ACTIVATION, JOIN)
-    tl.store(out_ptr + cols[None, :], total.to(out_ptr.dtype.element_ty), mask=(cols < N)[None, :])
-
-
 def described_scratch(size, alignment, stream):
     """The memory in which Triton keeps a kernel's descriptors."""
     return torch.empty(size, device="cuda", dtype=torch.int8)
@@ -203,21 +158,6 @@ def product_tiles(m, n, k, cores):
     if waves >= 0.9 and waves / -(-waves // 1) >= 0.8:
         return 128, 256, 64, 8, 4, 2
     return 64, 128, 128, 4, 4, 1
-
-
-def half_activation(name):
-    """The activation that is exact enough for half precision."""
-    return "gelu_short" if name == "gelu" else name
-
-
-def product_should_read_few_rows(m):
-    """Whether the product is small enough for few_rows(): a file written for more rows does without it."""
-    return m <= 16
-
-
-def product_should_read_one_row(m):
-    """Whether one row has a kernel of its own: a file written for more rows does without it."""
-    return m == 1
 
 
 def product_should_split(m, n, k, cores):
@@ -316,50 +256,16 @@ def tile_product(a, b, c, finish, tiles):
     return out
 
 
-def few_rows_tiles(m, n, k, b_last):
-    """(BLOCK_N, BLOCK_K, spans of K, num_warps, num_stages) of few_rows_kernel: about 192 programs, one span where K is not deep."""
-    if k < 4096:
-        return (32, 128, 1, 4, 5) if b_last else (64, 64, 1, 4, 5)
-    spans = max(1, 192 // triton.cdiv(n, 64))
-    return (64, 128, spans, 4, 4) if b_last else (64, 64, spans, 4, 5)
-
-
-def few_rows(a, b, c, other, finish):
-    """finish(a [M,K] @ b [K,N]) for up to 16 rows in half precision, any strides."""
-    m, k = a.shape
-    n = b.shape[1]
-    if m == 1 and b.stride(0) == 1 and product_should_read_one_row(m):
-        out = torch.empty((m, n), device=a.device, dtype=a.dtype)
-        other = out if other is None else other
-        one_row_kernel[(triton.cdiv(n, 8),)](
-            a, b, c, other, out, n, k, a.stride(1), b.stride(1), c.stride(1), other.stride(1), *finish, 8, 512, num_warps=4
-        )
-        return out
-    block_n, block_k, spans, warps, stages = few_rows_tiles(m, n, k, b.stride(0) == 1)
-    k_span = triton.cdiv(triton.cdiv(k, spans), block_k) * block_k
-    spans = triton.cdiv(k, k_span)
-    out = torch.empty((m, n), device=a.device, dtype=a.dtype)
-    other = out if other is None else other
-    target = out if spans == 1 else torch.empty((spans, m, n), device=a.device, dtype=torch.float32)
-    few_rows_kernel[(triton.cdiv(n, block_n), spans)](
-        a, b, c, other, target, m, n, k, k_span, *a.stride(), *b.stride(), *c.stride(), *other.stride(),
-        *(finish if spans == 1 else (1.0, 0.0, 0, "", "")),
-        max(16, triton.next_power_of_2(m)), block_n, block_k, num_warps=warps, num_stages=stages,
-    )
-    if spans > 1:
-        matmul_sum_splits_kernel[(triton.cdiv(m, 4) * triton.cdiv(n, 256),)](
-            target, c, other, out, m, n, spans, 0, *c.stride(), *other.stride(), *finish, 4, 256, num_warps=4
-        )
-    return out
-
-
 def gated_matmul(a, b, gate, activation, b_bias=None, gate_bias=None, allow_tf32=False):
     """activation(a [M,K] @ gate [K,N] + gate_bias) * (a @ b + b_bias) in half precision.
 
-    One kernel where gate and b are halves of one matrix; else the second product is finished with the first.
+    One kernel for few rows, and where gate and b are halves of one matrix; else the second product is finished with the first.
     """
     m, n = a.shape[0], b.shape[1]
     short = half_activation(activation)
+    few = m <= 16 and product_should_read_few_rows(m) and m * a.shape[1] * n > 0
+    if few and b.stride(0) == 1 and gate.stride(0) == 1 and (b_bias is None) == (gate_bias is None):
+        return few_rows_gated(a, b, gate, short, b_bias, gate_bias)
     cores = described_cores(a) if m > 16 and a.shape[1] > 0 and n > 0 and described_order(a) is not None else 0
     if cores and n % 8 == 0:
         pair = gated_pair(b, gate)

@@ -4,6 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .few_rows import few_rows_three, product_should_read_few_rows
 from .matmul import matmul_accumulator, matmul_tiles
 
 
@@ -45,6 +46,8 @@ def matmul_three(a, b, c, d, b_bias=None, c_bias=None, d_bias=None, allow_tf32=F
     """a [M,K] times each of b, c and d [N,K], turned, plus biases [N] or none."""
     a, b, c, d = a.contiguous(), b.contiguous(), c.contiguous(), d.contiguous()
     m, k = a.shape
+    if a.dtype != torch.float32 and m <= 16 and product_should_read_few_rows(m):
+        return few_rows_three(a, b, c, d, b_bias, c_bias, d_bias)
     b_out, c_out, d_out = (torch.empty((m, w.shape[0]), device=a.device, dtype=a.dtype) for w in (b, c, d))
     acc, precision = matmul_accumulator(a.dtype)
     if precision == "tf32x3" and allow_tf32:

@@ -1,5 +1,6 @@
-"""Few rows of half precision times a weight of one byte a number, or of two numbers a byte: the bytes are read once, and become half
-precision in registers."""
+"""Few rows of half precision times a quantized weight of one byte a number, or of two numbers a byte.
+
+The bytes are read once, and become half precision in registers."""
 
 import torch
 import triton

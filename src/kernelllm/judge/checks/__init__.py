@@ -3,7 +3,7 @@
 A check is a class with ``name``, ``describe`` and any of ``source(tree, backend) -> list[Finding]`` (the candidate's syntax
 tree, and its kernel language) and ``observed(observation) -> list[Finding]`` (what judge and worker saw). A finding of
 severity ``fail`` decides the verdict; the source alone fails a candidate only where it leaves no doubt.
-docs/explanation/checks.md lists them all.
+docs/explanation/checks.md lists them all. Start with ``no_kernel.py``, a short one.
 """
 
 from __future__ import annotations

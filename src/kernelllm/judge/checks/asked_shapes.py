@@ -36,7 +36,7 @@ def _bounded_range(*bounds: int) -> range:
 
 
 _MATHS = frozenset({"prod", "gcd", "isqrt", "cdiv"})
-"""Those of ``math`` or of a kernel language, called by their module."""
+"""Functions of ``math`` or of a kernel language, called by their module."""
 _FUNCTIONS: dict[str, Any] = {
     "len": len, "sum": sum, "all": all, "any": any, "min": min, "max": max, "abs": abs, "int": int, "bool": bool, "set": set,
     "sorted": sorted, "tuple": tuple, "list": list, "str": str, "range": _bounded_range, "prod": math.prod, "gcd": math.gcd,
@@ -66,7 +66,7 @@ class SizeCondition:
 
 
 def size_conditions(source: str) -> tuple[SizeCondition, ...]:
-    """Those of branches on the host that do more than raise an error."""
+    """The conditions on sizes by which branches on the host do more than raise an error."""
     known, found = parse_source(source), dict[str, SizeCondition]()
     helpers = dict(_helpers(known)) if known else {}
     for test, bound in _asked(known) if known else ():
@@ -85,7 +85,7 @@ def _asked(known: ParsedSource) -> Iterator[tuple[ast.expr, dict[str, ast.expr]]
         if _is_jitted(function):
             continue
         bound = {**of_the_file, **_bound(nodes)}
-        yield from ((test, bound) for test in _tests(nodes))
+        yield from ((test, bound) for test in (*_tests(nodes), *_lookups(nodes, bound)))
         for node in nodes:
             match node:
                 case ast.Call(func=ast.Subscript(value=ast.Name(id=name)), args=given) if name in kernels and name not in launched:
@@ -123,6 +123,16 @@ def _tests(nodes: tuple[ast.AST, ...]) -> Iterator[ast.expr]:
                 yield test
 
 
+def _lookups(nodes: tuple[ast.AST, ...], bound: dict[str, ast.expr]) -> Iterator[ast.expr]:
+    """What is looked up in a table of the text, as the question whether it is there."""
+    for node in nodes:
+        match node:
+            case ast.Subscript(value=table, slice=key) | ast.Call(func=ast.Attribute(value=table, attr="get" | "pop"), args=[key, *_]):
+                table = bound.get(table.id, table) if isinstance(table, ast.Name) else table
+                if isinstance(table, ast.Dict) and table.keys and all(table.keys):
+                    yield ast.Compare(key, [ast.In()], [table])
+
+
 def _bound(nodes: tuple[ast.AST, ...]) -> dict[str, ast.expr]:
     """What names of a function stand for, where they are bound once."""
     found, times = dict[str, ast.expr](), dict[str, int]()
@@ -158,6 +168,8 @@ class _Shapes(ast.NodeTransformer):
                 return ast.Subscript(shape, self.visit(index), ast.Load())
             case ast.Call(func=ast.Attribute(attr="numel" | "nelement"), args=[]):
                 return ast.Call(ast.Name("prod", ast.Load()), [shape], [])
+            case ast.Dict(keys=keys) if keys and all(keys):
+                return ast.Tuple([self.visit(key) for key in keys if key is not None], ast.Load())
             case ast.Attribute(attr="ndim") | ast.Call(func=ast.Attribute(attr="dim"), args=[]):
                 return ast.Call(ast.Name("len", ast.Load()), [shape], [])
             case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name), args=[_, *_] as arguments, keywords=[]) if name in _MATHS:

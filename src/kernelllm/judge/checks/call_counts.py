@@ -36,7 +36,7 @@ def counts_its_calls(source: str) -> bool:
 
 
 def least_calls(source: str) -> int:
-    """So many calls go beyond what a file compares with, up to a thousand of them."""
+    """How many calls go beyond the numbers that a file compares with; at most a thousand."""
     known = parse_source(source)
     compares = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Compare)]
     sides = [side.value for node in compares for side in (node.left, *node.comparators) if isinstance(side, ast.Constant)]

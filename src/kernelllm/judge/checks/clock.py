@@ -10,7 +10,7 @@ from kernelllm.judge.checks.syntax import analyse, starts
 
 _CLOCKS = (
     "time", "timeit", "torch.cuda.Event", "torch.utils.benchmark", "torch.profiler", "datetime",
-    "torch.autograd.profiler",
+    "torch.autograd.profiler", "email.utils", "imaplib", "xmlrpc", "wsgiref", "asyncio", "http", "sched",
 )  # fmt: skip
 
 

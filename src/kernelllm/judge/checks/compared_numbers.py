@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kernelllm.judge.checks.parsed_source import ParsedSource, parse_source
 
-_LEAST, _LARGE, _LARGEST = 16, 2**16, 2**31 - 2**16
+_LEAST, _LARGE, _LARGEST = 16, 2**14, 2**31 - 2**16
 """A program's number says something from here on; numbers of elements lie between the others (beyond, whole numbers overflow)."""
+_NARROW, _NARROW_TYPES = 2**15, frozenset({"int16", "uint16"})
+"""What whole numbers of such a type do not hold: a program's number, for one."""
 _MOST = 16
 _EXACT = 64.0
 """Quarters up to 4 are tried in any case, and whole numbers in their place are sizes mostly."""
@@ -20,8 +22,14 @@ _BITS = ("bitcast", "view(torch.int", "view(dtype=torch.int")
 def large_bounds(source: str) -> tuple[int, ...]:
     """Numbers of elements that sizes may be compared with, in ascending order."""
     known = parse_source(source)
-    found = {value for node in _compares(known) for value in _wholes(node, _named(known)) if _LARGE < value < _LARGEST}
-    return tuple(sorted(found))
+    nodes, named = known.nodes if known else (), _named(known)
+    bits = {id(node.right) for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr | ast.BitXor)}
+    found = {value for node in _compares(known) for value in _wholes(node, named, bits)}
+    ends = [node for node in nodes if isinstance(node, ast.Call) and is_end(node.func)]
+    found |= {value for node in ends for argument in node.args if (value := whole_number(argument, named)) is not None}
+    narrow = any(isinstance(node, ast.Attribute) and node.attr in _NARROW_TYPES for node in nodes)
+    found |= {_NARROW} if narrow else set()
+    return tuple(sorted(value for value in found if _LARGE < value < _LARGEST))
 
 
 def program_numbers(source: str) -> tuple[int, ...]:
@@ -60,6 +68,12 @@ def compared_bits(source: str) -> tuple[int, ...]:
     return tuple(sorted({v for node in _compares(known) for v in _wholes(node, _named(known)) if _EXACT < v < 2**32}))[:_MOST]
 
 
+def is_end(function: ast.expr) -> bool:
+    """``min(n, 4096)`` is a comparison as well."""
+    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return name in ("min", "max", "minimum", "maximum")
+
+
 def _compares(known: ParsedSource | None) -> Iterator[ast.Compare]:
     yield from (node for node in (known.nodes if known else ()) if isinstance(node, ast.Compare))
 
@@ -75,10 +89,10 @@ def _asks_programs(node: ast.AST, names: set[str] | frozenset[str]) -> bool:
     return any((part.attr if isinstance(part, ast.Attribute) else part.id) in (*_OF_PROGRAMS, *names) for part in asked)
 
 
-def _wholes(node: ast.Compare, named: dict[str, int]) -> Iterator[int]:
+def _wholes(node: ast.Compare, named: dict[str, int], but: Collection[int] = ()) -> Iterator[int]:
     for side in (node.left, *node.comparators):
         for part in (side, *ast.walk(side)):
-            if isinstance(part, ast.expr) and (value := whole_number(part, named)) is not None:
+            if isinstance(part, ast.expr) and id(part) not in but and (value := whole_number(part, named)) is not None:
                 yield value
 
 

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from kernelllm.judge.checks.compared_numbers import is_end
 from kernelllm.judge.checks.parsed_source import parse_source
 
 _LEAST, _LARGEST = 16, 2**16
@@ -21,19 +22,13 @@ _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Mod | ast.FloorDiv | ast.BitAnd
 
 
 def compared_sizes(source: str) -> tuple[int, ...]:
-    """Such numbers in ascending order: literals, products of them, and names that the file gives to one."""
+    """The numbers that sizes are compared with, in ascending order: literals, products of them, and names that the file gives to one."""
     compares, named = _compares(source)
     found = {_number(side, named) for node in compares for side in (node.left, *node.comparators)}
     known = parse_source(source)
-    ends = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Call) and _is_end(node.func)]
+    ends = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Call) and is_end(node.func)]
     found |= {_number(argument, named) for node in ends for argument in node.args}
     return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
-
-
-def _is_end(function: ast.expr) -> bool:
-    """``min(n, 4096)`` is a comparison as well."""
-    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    return name in ("min", "max", "minimum", "maximum")
 
 
 def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:

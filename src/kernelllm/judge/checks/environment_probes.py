@@ -28,7 +28,8 @@ _OF_PYTHON = (
     "platform", "os.cpu_count", "os.process_cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "os.getloadavg",
     "os.getlogin", "os.getuid", "os.geteuid", "os.getgid", "os.getegid", "os.getrandom", "os.isatty", "os.times", "os.getpriority",
     "os.nice", "os.sysconf", "os.stat", "os.umask", "os.get_terminal_size", "os.path.exists", "os.path.isfile", "os.path.isdir",
-    "os.path.getmtime", "os.path.getsize", "sys.argv", "sys.executable", "sys.prefix", "sys.flags", "sys.stdin", "sys.stdout.isatty",
+    "os.path.getmtime", "os.path.expanduser", "os.path.abspath", "os.path.realpath", "pathlib.Path.home", "pathlib.Path.cwd",
+    "tempfile.gettempdir", "os.path.getsize", "sys.argv", "sys.executable", "sys.prefix", "sys.flags", "sys.stdin", "sys.stdout.isatty",
     "sys.stderr.isatty", "sys.getrefcount", "sys.getrecursionlimit", "gc.isenabled", "weakref.getweakrefcount", "builtins.__file__",
     "builtins.__package__", "warnings.filters", "logging.root", "logging.lastResort", "threading.current_thread", "threading.main_thread",
     "threading.active_count", "threading.enumerate", "threading.get_ident", "threading.get_native_id", "random", "numpy.random",
@@ -71,6 +72,8 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 what = f"which hooks and calls the model has ({name})"
             case ast.FunctionDef(name="__init_subclass__"):
                 what = "whether a class was derived from its own"
+            case ast.FunctionDef(name="__init__") if any(map(_compares_type, ast.walk(node))):
+                what = "while it is built, of which type its own tensors are"
             case ast.FunctionDef() if orders_versions(ast.walk(node)):
                 what = _VERSIONS
             case ast.Call(func=ast.Name(id="hash"), args=[text]) if known.text(text) is not None:
@@ -111,6 +114,17 @@ def _compared(sides: list[ast.expr]) -> str:
     if any(map(_is_gpu, sides)):
         return _WHICH_GPU
     return _VERSIONS if any(isinstance(side, ast.Attribute) and side.attr == "_version" for side in sides) else ""
+
+
+def _compares_type(node: ast.AST) -> bool:
+    """``self.weight.dtype == torch.float32``, ``torch.get_default_dtype() is torch.float32``."""
+    if not isinstance(node, ast.Compare):
+        return False
+    for side in (node.left, *node.comparators):
+        match side:
+            case ast.Attribute(attr="dtype") | ast.Call(func=ast.Attribute(attr="get_default_dtype")):
+                return True
+    return False
 
 
 def _is_gpu(node: ast.expr) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from kernelllm.backends.base import Backend, LanguageNames
 from kernelllm.core.types import Finding, Severity
+from kernelllm.judge.checks.deciding_versions import deciding_versions
 from kernelllm.judge.checks.environment_probes import MACHINE, PROCESS, circumstances, own_names
 from kernelllm.judge.checks.scopes import Binding
 from kernelllm.judge.checks.string_values import Parameter
@@ -53,6 +54,9 @@ class KernelNames:
             found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=asked.lineno))
         for what, line in circumstances(known):
             message = f"Asks {what}: judge and user may get different kernels."
+            found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=line))
+        for what, line in deciding_versions(known, backend):
+            message = f"What it computes is decided by {what}: judge and user may get different kernels."
             found.append(Finding(check=self.name, message=message, severity=Severity.WARN, line=line))
         made = {function.name for function in jitted}
         for node in known.attributes():

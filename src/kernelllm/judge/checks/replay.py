@@ -80,7 +80,7 @@ class Replay:
 
 
 def _less_when_repeated(runs: list[TrialRun]) -> str:
-    """That the same was not done, or far less of it, when the same inputs came again; empty where it was."""
+    """A message where less was done when the same inputs came again; empty where the same was done."""
     repeated = [run for run in runs if run.trial.kind == "repeated"]
     if len({run.did for run in repeated}) > 1:
         return "Other kernels or operators ran when the inputs of the call before came again: results are kept"

@@ -62,7 +62,7 @@ _ITS_PARTS = frozenset({
 """Methods of torch.nn.Module that tell what it is made of."""
 _MOVES = frozenset({"_apply", "to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "requires_grad_", "zero_grad",
                     "share_memory"})  # fmt: skip
-"""Those that change it all; a method of a model's own that never calls torch's leaves it as it was."""
+"""Methods that change all of a model; a model's own method of that name that never calls torch's leaves it as it was."""
 
 
 class Tampering:

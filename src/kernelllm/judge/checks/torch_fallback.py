@@ -134,7 +134,7 @@ class TorchFallback:
 
 
 def _little(seen: Observation) -> str:
-    """That torch did nearly all of the reference's work in some run, with the share of the kernels; empty where it did not."""
+    """A message where torch did nearly all of the reference's work in some run, with the kernels' share; empty where it did not."""
     shares = [("", seen.coverage, seen.heavy_flops, _of_a_run(seen.aten_ops, seen))]
     for one in seen.elsewhere:
         shares.append((f" {one.where}", coverage(one.ops, one.flops, one.reference_ops, one.reference_flops), one.flops, one.ops))

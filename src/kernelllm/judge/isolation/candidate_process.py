@@ -1,4 +1,4 @@
-"""Drives one candidate's worker from the judge's side, and turns every way to fail into a :class:`CandidateFailure`."""
+"""Drives one candidate's worker from the judge's side, under time limits. Every way to fail becomes a :class:`CandidateFailure`."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class CandidateProcess(Closing):
         return f"The candidate did not finish within {self.seconds:g} s. {fix}"
 
     def construct(
-        self, init: tuple[list[Any], dict[str, Any]], seed: int, class_name: str = "ModelNew", *, there: bool = False, fake: bool = False,
+        self, init: tuple[list[Any], dict[str, Any]], seed: int, *, there: bool = False, fake: bool = False,
         gradients: p.Gradients | None = None, beside: bool = False, copied: bool = False,
     ) -> p.Constructed:
         """Build the model; ``there``: on the GPU where that works; ``beside``: the one before stays (see :meth:`load`); ``copied``: and is
@@ -174,7 +174,6 @@ class CandidateProcess(Closing):
             (arena,),
             args=p.Values(tree, specs, self._worker.ref(arena, (arena,))),
             seed=seed,
-            class_name=class_name,
             there=there,
             fake=fake,
             gradients=gradients,
@@ -321,7 +320,7 @@ class CandidateProcess(Closing):
             found: list[torch.Tensor] = []
             tree = values.encode(inputs, found)
             specs, size = arenas.layout(found, start=arenas.GUARD)
-            role = f"timed-{number}" if number else "inputs"  # they may be large, and no trial needs those of another now
+            role = f"timed-{number}" if number else "inputs"  # inputs may be large, and no trial needs those of another now
             known = self._timed_sets.get(role)
             arena = self._arena(role, size)
             if known is not inputs:

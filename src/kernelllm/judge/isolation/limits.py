@@ -1,4 +1,4 @@
-"""Defines what a worker may use, and what its supervisor says about its end."""
+"""Defines how much time, memory, disk and how many processes a worker may use, and what its supervisor says about its end."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class TimedBaseline:
             return self._method.times(_kind(self.name, graph), order, lambda runs, lead: self._batch(calls, runs, lead, warmup))
 
     def first_and_second(self, fresh: list[Any]) -> tuple[float, float] | None:
-        """As the candidate's."""
+        """Milliseconds of a first run on fresh inputs and of a second one, as for the candidate. None: they could not be timed."""
         found: list[float] = []
         calls: list[Callable[[], Any]] = [partial(self._call, *self._sets[0]), partial(self._call, *fresh)]
         with torch.no_grad():

@@ -28,7 +28,7 @@ _SURE_MS = 60.0
 _MARGIN = 1.5
 _RECENT = 5
 _HELD_UP = 1.25
-"""So many times the pace of its faster quarter, and the host was held up by something else."""
+"""A host that takes this many times as long as in its faster quarter was held up by something else."""
 _LAUNCHINGS = 400
 
 

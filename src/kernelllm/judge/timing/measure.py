@@ -127,7 +127,7 @@ def measure(
     untimed = _untimed(process, sets)
     share.acquire_shared()
     after_timing()
-    process.cut()  # it ends while the rest is done, but for where that needs its memory
+    process.cut()  # the worker ends while the rest is done, unless the rest needs its memory
     _wait_for_memory(_TO_COMPARE * reference.bytes)
     found.timing = rounds.timing_of(measured, candidate.name, gpu_name, light, lambda name: settle or method.lead.held_up(name))
     found.findings += _doubts(measured, method.lead)

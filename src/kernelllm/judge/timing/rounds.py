@@ -40,6 +40,8 @@ _SLOW_MS = 5.0
 """Beyond it half of :data:`MIN_RUNS` will do."""
 _ROUNDS = 8
 """Aim where more than :data:`MIN_RUNS` are asked for."""
+_SMALL_MS = 0.2
+"""Below it a graph of launches is replayed as well."""
 _SMALL_BATCH = 3
 _STABLE = 0.03
 _WARMUP_BATCHES, _WARMUP_MS = 8, 10.0
@@ -140,14 +142,14 @@ class Rounds:
 
 
 def run_rounds(
-    contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None, small_ms: float = 0.2,
+    contestants: Sequence[Contestant], *, budget_s: float, seed: int | None = None,
     fewest: Mapping[str, int] | None = None,
 ) -> Rounds:  # fmt: skip
     """Measure the contestants round by round until all are known well enough or ``budget_s`` seconds are over, half as long again where
     one of them is not settled.
 
     ``fewest``: runs that a contestant of that name gets at least; where it says nothing, :data:`MIN_RUNS`, and half of that for slow ones.
-    Those with a median under ``small_ms`` are measured by graph replay as well, where they can be.
+    Those with a median under :data:`_SMALL_MS` are measured by graph replay as well, where they can be.
     """
     rng = random.Random(seed)
     deadline = time.monotonic() + budget_s
@@ -171,7 +173,7 @@ def run_rounds(
             one.run(rng)
     graphs = {}
     for one in series:
-        if float(np.median(one.samples)) < small_ms:
+        if float(np.median(one.samples)) < _SMALL_MS:
             replayed = one.contestant.times(_order(rng, one.contestant.input_sets, 20), graph=True)
             if replayed:
                 graphs[one.contestant.name] = float(np.median(replayed))
@@ -241,17 +243,17 @@ def below_floor(measured: Mapping[str, float], floor: Floor, bandwidth: float) -
     return any(ms < 0.9 * memory_ms for ms in measured.values())
 
 
-def median_interval(samples: Sequence[float], z: float = 1.96) -> tuple[float, float]:
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     """Distribution-free 95 % interval of the median by order statistics.
 
-    Ranks n/2 -+ z * sqrt(n)/2, the normal approximation of the binomial interval (Conover, Practical
+    Ranks n/2 -+ 1.96 * sqrt(n)/2, the normal approximation of the binomial interval (Conover, Practical
     Nonparametric Statistics, section 3.2). Raises ValueError for no samples.
     """
     if not samples:
         raise ValueError("no samples")
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     n = len(ordered)
-    half = z * math.sqrt(n) / 2
+    half = 1.96 * math.sqrt(n) / 2
     low = max(0, math.floor(n / 2 - half))
     high = min(n - 1, math.ceil(n / 2 + half))
     return float(ordered[low]), float(ordered[high])

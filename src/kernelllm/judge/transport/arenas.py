@@ -32,7 +32,7 @@ ALIGN = 512
 GUARD = 512
 """Bytes before the first tensor, between tensors and behind the last, at least."""
 _TAIL = 2**20
-"""So many bytes of an arena's unused end are poisoned."""
+"""Bytes of an arena's unused end that are poisoned."""
 POISON = 0xFF
 """Byte that fills output memory before a run: NaN in every floating type, -1 in signed integers."""
 _POISONED = bytes([POISON]) * _TAIL

@@ -102,11 +102,10 @@ class Construct(msgspec.Struct, tag="construct"):
     args: Values
     """Tree of ``[list of positional, dict of keyword]`` constructor arguments."""
     seed: int  # torch is seeded with it just before the constructor
-    class_name: str = "ModelNew"
     there: bool = False  # build on the GPU where that works: quick, and enough where all parameters are loaded afterwards
     fake: bool = False  # build without memory (FakeTensorMode): the compile check at original sizes
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
-    copied: bool = False  # likewise, and this one is a copy of it (copy.deepcopy)
+    copied: bool = False  # the model that was built before stays, and this one is a copy of it (copy.deepcopy)
     gradients: Gradients | None = None  # every later call of the model runs its backward too
 
 
@@ -141,7 +140,7 @@ class RunOnce(msgspec.Struct, tag="run"):
     other_noise: bool = False
     observe: bool = False  # record ATen operators and FLOPs in this run; they come with the reply, and in the report's sum
     apart: bool = False
-    """Likewise, but not in the sum: the run is at another size than those that are summed up."""
+    """Record as ``observe`` does, but not in the sum: the run is at another size than those that are summed up."""
     bare: bool = False  # run without guard regions: to the candidate, memory is what it is in timed runs
     grad: bool = False  # with gradients enabled, and inputs that require them, as those who call a model often have them
     setting: str = ""  # with one of kernelllm.judge.caller_settings

@@ -11,10 +11,10 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.judge_settings import KERNELBENCH
 from kernelllm.judge.trials.comparison.compare import Rules, compare
-from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.first_runs import FirstRun, FirstRuns, build
 from kernelllm.judge.trials.inputs import input_distribution
+from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.reference_runs import tf32_allowance
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.schedule import PlannedTrial, TrialSeeds, schedule

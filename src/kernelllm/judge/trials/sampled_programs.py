@@ -18,19 +18,11 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.comparison.compare import (
-    ROUNDINGS,
-    Comparison,
-    Expected,
-    Rules,
-    compare,
-    few_integer_mismatches,
-    few_mismatches,
-)
-from kernelllm.judge.trials.comparison.same_computation import cast_like
+from kernelllm.judge.trials.comparison.compare import Comparison, Expected, Rules, compare, few_integer_mismatches, few_mismatches
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
+from kernelllm.problems import nested
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.relations import Budget
 
@@ -43,8 +35,8 @@ BEYOND = 2**24
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
 _SECONDS = 3.2
 """Seconds of its process's time for the candidate's run."""
-_MANY = 2**22
-"""Elements of outputs of which no other roundings are made."""
+_MANY = 2**16
+"""Elements of outputs of which it is enough that one run under other roundings decides nothing otherwise."""
 _CONFIGURATIONS = 6
 """Runs of a candidate some of whose configurations pruning leaves only here."""
 _TOLERANCE = 1e-2
@@ -85,6 +77,16 @@ def prepare_run(reference: Reference, seed: int, kind: str = "") -> PreparedRun 
         return prepare_run(reference, seed)
     useful = run.is_informative and not run.mutated_inputs and not reference.draws
     return PreparedRun(reference, inputs, run) if useful else None
+
+
+def negated_run(own: PreparedRun) -> list[PreparedRun]:
+    """The same with all numbers of the other sign, where inputs have both signs and the result is as finite."""
+    if not all(bool((t < 0).any()) for t in values.flatten(own.inputs) if t.is_floating_point() and t.numel()):
+        return []
+    inputs = nested.mapped(own.inputs, lambda t: -t if t.is_floating_point() else t)
+    with own.reference.buffers_restored():
+        run = own.reference.run(inputs, _SEED)
+    return [PreparedRun(own.reference, inputs, run)] if run.is_informative and not run.mutated_inputs else []
 
 
 @dataclass
@@ -158,7 +160,8 @@ def _wrong(found: SampledRun, large: PreparedRun) -> tuple[str, bool]:
 
 
 def _broadly_wrong(mine: list[Any], large: PreparedRun, rules: Rules, places: dict[int, list[torch.Tensor]]) -> Comparison | None:
-    """What is wrong of very large outputs, where it is more than a few numbers: other roundings of such take a CPU half a minute."""
+    """What is wrong of large outputs, where it is more than a few numbers or no decision is near: other roundings of such take a CPU half a
+    minute."""
     if sum(tensor.numel() for tensor in values.flatten(large.run.expected.value)) < _MANY:
         return None
     expected = _gathered(Expected(large.run.expected.value), places)
@@ -166,11 +169,21 @@ def _broadly_wrong(mine: list[Any], large: PreparedRun, rules: Rules, places: di
     if found.ok or not large.run.refine(rounding=False) or large.run.unstable:
         return None
     if few_mismatches(mine, expected.value) or few_integer_mismatches(mine, expected.value):  # decisions may have fallen otherwise
-        moved = next(large.run.perturbed(ROUNDINGS), None)
-        whole = large.run.expected.value
-        if moved is None or not compare(cast_like(whole, moved), Expected(whole), rules).ok:
+        moved = next(large.run.wide_roundings(), None)
+        if moved is None or _decides(moved, large.run.expected.value):
             return None
     return found
+
+
+def _decides(moved: Any, whole: Any) -> bool:
+    """Whether rounding, several times as much of it, puts any element of a whole output far off."""
+    for one, eager in zip(values.flatten(moved), values.flatten(whole), strict=True):
+        if eager.is_floating_point() and eager.itemsize > 1:
+            if not torch.allclose(one, eager, _TOLERANCE, _TOLERANCE, equal_nan=True):
+                return True
+        elif not torch.equal(one, eager):
+            return True
+    return False
 
 
 def _fits(part: list[torch.Tensor], output: torch.Tensor) -> bool:

@@ -30,7 +30,7 @@ from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT, RAND
 from kernelllm.judge.trials.state.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
-"""Both models are built under it, as in KernelBench."""
+"""The seed under which both models are built, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
 _ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, EQUAL, *BOUNDS)
 """At the first size alone."""

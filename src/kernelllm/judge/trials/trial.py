@@ -20,11 +20,11 @@ from kernelllm.judge.observation import OutputStats, TrialRun
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.compare import Comparison
 from kernelllm.judge.trials.comparison.low_precision_results import report_low_precision
-from kernelllm.judge.trials.comparison.output_comparison import OutputComparison
-from kernelllm.judge.trials.comparison.output_structure import refuse_empty, report_names, report_nan
 from kernelllm.judge.trials.evidence import TrialEvidence
 from kernelllm.judge.trials.inputs import input_distribution
 from kernelllm.judge.trials.inputs.input_distribution import CONSTANTS, EQUAL, EXPLANATIONS, INFINITE, NAMES, NAN, OWN_VALUES, TOUCHED
+from kernelllm.judge.trials.output_comparison import OutputComparison
+from kernelllm.judge.trials.output_structure import refuse_empty, report_names, report_nan
 from kernelllm.judge.trials.reference_runs.operators_by_pass import operators_by_pass
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
@@ -98,9 +98,9 @@ class CandidateCall:
     """The candidate's part of a trial: a run, or the failure that came instead."""
 
     seed: int
-    """That the inputs were drawn with."""
+    """The seed that the inputs were drawn with."""
     run_seed: int
-    """That candidate and reference run with. It tells nothing of the inputs."""
+    """The seed that candidate and reference run with. It tells nothing of the inputs."""
     inputs: list[Any]
     run: CandidateRun | None = None
     failure: CandidateFailure | None = None
@@ -207,7 +207,7 @@ def _without_tf32(
 
 
 def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
-    """That a run is wrong because of the order in which programs ran, and a space; empty where it is not."""
+    """A sentence and a space where a run is wrong because of the order in which programs ran; empty elsewhere."""
     if call.run is None or size.process.device != "cpu":
         return ""
     orders = (True, True, False) if call.run.backwards else (True,)
@@ -225,7 +225,7 @@ def _order(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, refe
 
 
 def _undefined_lanes(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCall, reference_run: ReferenceRun) -> str:
-    """That masked lanes without a value are what makes a run fail, and a space; empty where they are not."""
+    """A sentence and a space where masked lanes without a value make a run fail; empty elsewhere."""
     if size.process.device != "cpu":
         return ""
 
@@ -244,7 +244,7 @@ def _note_operators(size: SizeUnderTest, planned: PlannedTrial, run: CandidateRu
         if planned.is_first:
             evidence.reference_ops = dict(reference.ops)
             evidence.reference_flops = {name: float(amount) for name, amount in reference.flops.items()}
-    if run is not None and reference.gradients:  # neither may be left to torch
+    if run is not None and reference.gradients:  # neither forward nor backward may be left to torch
         evidence.watched += operators_by_pass(reference, size.label, run)
         evidence.backward_launches += run.launches - run.forward_launches
     elif run is not None and not reference.gradients:

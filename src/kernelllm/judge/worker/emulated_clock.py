@@ -35,7 +35,7 @@ def enter() -> None:
 
 
 def leave() -> None:
-    """It is done."""
+    """Candidate code has returned."""
     _call.depth -= 1
 
 

@@ -21,7 +21,7 @@ _ASSERTED = "device-side assert"
 def describe(number: int, error: BaseException, path: str, backend: Backend, mode: Mode) -> Failed:
     """The reply for an exception: kind, message, the candidate's own frames."""
     if isinstance(error, MemoryError):
-        traceback.clear_frames(error.__traceback__)  # they hold what filled the memory, and there is none left to describe it
+        traceback.clear_frames(error.__traceback__)  # frames hold what filled the memory, and none is left to describe the error
     chain = _chain(error, backend.wrapping_errors)
     root = chain[-1]
     frames = [f for e in chain for f in traceback.extract_tb(e.__traceback__) if f.filename == path]

@@ -290,7 +290,7 @@ def install(target: str) -> None:
             setattr(accelerator, name, lambda *a, _answer=answer, **k: _answer)
     _autograd._engine_run_backward = _run_backward
     cuda_operators.install()
-    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]  # its parser takes real streams alone
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]  # torch takes real streams alone
     real: Any = torch.Generator
 
     class Generator(real):  # type: ignore[misc]

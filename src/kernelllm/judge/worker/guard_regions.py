@@ -38,7 +38,7 @@ class GuardRegions(OperatorMode):
         if self._guarded and (name in _RESIZING or "out" in overload):
             for tensor in tensor_leaves(args, kwargs):
                 if tensor.layout is torch.strided:
-                    self._guarded.pop(tensor.untyped_storage().data_ptr(), None)  # it may grow into its guard
+                    self._guarded.pop(tensor.untyped_storage().data_ptr(), None)  # a resized tensor may grow into its guard
         result = func(*args, **(kwargs or {}))
         if name not in (_EMPTY | _FILLED if self._guards else _EMPTY) or not _plain(result):
             return result

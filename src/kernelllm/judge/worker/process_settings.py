@@ -54,7 +54,7 @@ def _of_torch() -> list[tuple[str, Callable[[], Any]]]:
     found = []
     for name in names:
         getter = getattr(torch._C, f"_get_{name}", None)
-        with contextlib.suppress(TypeError):  # it takes arguments, and is no setting
+        with contextlib.suppress(TypeError):  # a function that takes arguments is no setting
             if getter is not None:
                 getter()
                 label = next((label for part, label in _GROUPS.items() if part in name), name.replace("_", " "))

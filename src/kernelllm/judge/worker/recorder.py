@@ -78,7 +78,7 @@ class Recorder:
         self.phase, self._settings = phase, process_settings.snapshot()
 
     def end(self) -> None:
-        """It has returned."""
+        """Candidate code has returned."""
         phase, self.phase, now = self.phase, "", process_settings.snapshot()
         changed = [name for name, value in self._settings.items() if now.get(name) != value]
         # the worker itself seeds where it times and constructs, and a constructor draws parameters
@@ -119,12 +119,12 @@ class Recorder:
         self.did(what)
 
     def did(self, what: str) -> None:
-        """List it."""
+        """Add an event to the list of what the run did."""
         if len(self.list) < _MOST_LAUNCHES:
             self.list.append(what)
 
     def digest(self) -> str:
-        """Equal where the same was done."""
+        """A hash of that list, equal for runs that did the same."""
         return hashlib.blake2b(repr(self.list).encode(), digest_size=8).hexdigest()
 
     def returned(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
@@ -139,7 +139,7 @@ class Recorder:
         self.stored[memory] = self.stored.get(memory, 0.0) + elements
 
     def narrow(self, text: str) -> None:
-        """Note it of the first launch."""
+        """Note a launch whose offsets of 32 bits are too narrow; the first one counts."""
         self.narrow_offsets = self.narrow_offsets or text
 
     def wrote(self, ranges: Iterable[tuple[int, int]]) -> None:

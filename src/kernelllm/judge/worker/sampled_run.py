@@ -20,8 +20,11 @@ from kernelllm.problems.without_dynamo import OperatorMode
 
 _MOST = 2**18
 """Elements of an output that are looked at."""
+_OVERWRITING = frozenset({"fill_", "zero_", "copy_", "masked_fill_", "index_put_", "_index_put_impl_", "index_fill_", "index_copy_"})
+"""Operators that put other values into some elements of a tensor, or all, beside those that compute each from itself."""
+_COPIES = frozenset({"_to_copy", "clone"})
 _UNEVEN = 4.0
-"""So many times as many elements as those of the programs that ran, another program may write."""
+"""How many times as many elements as the programs that ran another program may write."""
 
 
 def run(model: Any, inputs: list[Any], command: p.SamplePrograms, launches: Launches, fault: Callable[[], str]) -> p.Sampled:
@@ -63,6 +66,8 @@ def _written(number: int, tensor: torch.Tensor, watch: _MissingValueWatch, seed:
         return [], ""
     found, holes = watch.sampled.written(tensor), watch.sampled.holes(tensor)
     known = [] if found is None else [_some(found[0], seed)]
+    if found is None and holes is None and not watch.sampled.lacks([tensor]):  # torch made it of what is all there
+        known.append(_some(torch.arange(tensor.numel()), seed))
     text = ""
     own = math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
     if found is not None and watch.empty(tensor) and found[1] * _UNEVEN < own:
@@ -110,6 +115,11 @@ class _MissingValueWatch(OperatorMode):
         """Whether kernels alone wrote into it."""
         return tensor.untyped_storage().data_ptr() in self._empty
 
+    def _each_by_itself(self, func: Any, given: list[torch.Tensor]) -> bool:
+        """Whether a tensor's elements are written one by one, by what lacks nothing."""
+        own = func._schema.name.partition("::")[2] in _OVERWRITING or torch.Tag.pointwise in func.tags
+        return own and not self.sampled.lacks(given[1:])
+
     def unwritten_read(self) -> int:
         """Elements of memory that torch left empty which kernels read, and none writes."""
         return self.sampled.unwritten_read(self._empty)
@@ -122,7 +132,8 @@ class _MissingValueWatch(OperatorMode):
             raise Stopped
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable:
-            self.sampled.changed(given, missing=lacks)
+            if not self._each_by_itself(func, given):  # else what programs wrote is known as before
+                self.sampled.changed(given, missing=lacks)
             self._empty -= {t.untyped_storage().data_ptr() for t in given if has_storage(t)}
         made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and has_storage(t)]
         self._all += made
@@ -130,6 +141,9 @@ class _MissingValueWatch(OperatorMode):
             self._empty |= {t.untyped_storage().data_ptr() for t in made}
         elif lacks:
             known = {t.untyped_storage().data_ptr() for t in given if has_storage(t)}
-            self.sampled.changed([t for t in made if t.untyped_storage().data_ptr() not in known], missing=True)
+            new = [t for t in made if t.untyped_storage().data_ptr() not in known]
+            self.sampled.changed(new, missing=True)
+            if len(new) == 1 and (torch.Tag.pointwise in func.tags or name in _COPIES):
+                self.sampled.derived([t for t in given if self.sampled.lacks([t])], new[0])
         return result
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import gc
 import os
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +25,7 @@ from kernelllm.backends.base import Backend, DeviceAccess, IllegalAccess, Mode
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.garbage_collection import collect_if_grown
 from kernelllm.judge.call_traces import CallTraces, scattered
+from kernelllm.judge.caller_settings import MULTIPROCESSORS
 from kernelllm.judge.gradient_outputs import Differentiated
 from kernelllm.judge.isolation.allowed_paths import packages_of
 from kernelllm.judge.kept_outputs import HeldTensors
@@ -32,6 +33,7 @@ from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
 from kernelllm.judge.worker import failures, fake_cuda, model_state
+from kernelllm.judge.worker.construction import fake_tensors, rebuilt
 from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
 from kernelllm.judge.worker.run_context import in_its_thread, last_call, run_context
@@ -79,6 +81,7 @@ class Session:
         self.module: ModuleType | None = None
         self.model: Any = None
         self.called: Any = None  # in a run: the model, with its backward where that is wanted
+        self._made: tuple[Any, Any, int] = (), {}, 0
         self._stays: tuple[Any, Any] = None, None  # both of a model that was built before
         self._loaded: set[str] = set()
         self.recorder = Recorder(self.request_access)
@@ -94,14 +97,12 @@ class Session:
         self._apart: tuple[dict[str, int], dict[str, float]] = {}, {}
         self._forward_part: tuple[dict[str, int], dict[str, float], int] = {}, {}, 0
         """Operators and FLOPs of the last run, where it was watched, and of its forward, where it has a backward; with launches."""
-        self._ops: Counter[str] = Counter()
-        self._flops: Counter[str] = Counter()
         self._first_launches: tuple[str, ...] = ()
-        self._kernel_flops: Counter[str] = Counter()
+        self._ops, self._flops, self._kernel_flops = Counter[str](), Counter[str](), Counter[str]()
         """Operators, FLOPs of the heavy ones and FLOPs of kernels, of all observed runs together."""
         self._handlers: dict[type[Any], Callable[[Any], p.Reply]] = {
             p.Construct: self.construct, p.LoadState: self.load_state, p.SetAttribute: self.set_attribute, p.SamplePrograms: self.sample,
-            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # it is open now
+            p.RunOnce: in_its_thread(self.run), p.OpenArena: lambda command: p.Done(command.id),  # decoding the message has opened it
             p.Collect: self.collect, p.ReadState: self.read_state, p.TimeRuns: self.time_runs,
             p.Compile: self.compile, p.ReadReport: self.report,
         }  # fmt: skip
@@ -175,15 +176,12 @@ class Session:
         if self.module is None:
             with self.candidate_code("import"):
                 self.module = self.backend.load(Path(self.path), fake_cuda.CANDIDATE)
-        kind = getattr(self.module, command.class_name, None)
+        kind = getattr(self.module, "ModelNew", None)
         if kind is None:
-            raise NotACandidate(f"The candidate defines no {command.class_name}.")
+            raise NotACandidate("The candidate defines no ModelNew.")
         args, kwargs = self.decode(command.args)
-        if command.fake:
-            from kernelllm.judge.worker import fake_run
-            context: contextlib.AbstractContextManager[Any] = fake_run.fake_tensors()
-        else:
-            context = contextlib.nullcontext()
+        self._made = args, kwargs, command.seed
+        context = fake_tensors() if command.fake else contextlib.nullcontext()
         poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
         if sum(tensor.nbytes for tensor, _ in trusted_torch.named_state(self.model).values()) > _LARGE:
@@ -193,7 +191,7 @@ class Session:
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()
         if not callable(self.model):
-            raise NotACandidate(f"{command.class_name} objects cannot be called; derive it from torch.nn.Module and define forward.")
+            raise NotACandidate("ModelNew objects cannot be called; derive it from torch.nn.Module and define forward.")
         self.called = Differentiated(self.model, command.gradients) if command.gradients else self.model
         return p.Constructed(command.id, model_state.entries(self.model), bool(getattr(self.model, "training", True)))
 
@@ -232,14 +230,13 @@ class Session:
         return self._given[1]
 
     def run(self, command: p.RunOnce) -> p.Reply:
-        """One call of the model."""
         values.corrupt(self._outputs[1] if command.spoiled else [])
         inputs, watched = self._inputs(command), command.observe or command.apart
         ops, flops = Counter[str](), Counter[str]()  # this run's own, out of reach of what the next one does
         note = None if isinstance(self.called, Differentiated) else self.recorder.did
         traces = self.recorder.traces = CallTraces(self.model, inputs)
         counter = OperatorCounter(ops, flops, lambda: self.recorder.in_launch, note, traces)
-        outputs, called = list[torch.Tensor](), self.model if command.named or command.by_name else self.called
+        outputs, called = list[torch.Tensor](), self._to_call(command)
         before, known_flops = self.recorder.launches, Counter(self.recorder.kernel_flops())
         read = self.recorder.floats_read, self.recorder.whole_read
         self.recorder.new_list()
@@ -250,14 +247,13 @@ class Session:
             self.called.between = lambda: self._after_forward(ops, flops, before, command.suppress or command.suppress_backward)
         suppressed = command.suppress or command.suppress_backward
         guard_regions = None if command.bare or suppressed else GuardRegions(guards=watched and self.mode is Mode.CUDA)
-        noise = functools.partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None
         self.launches.begin_run(command.undefined, command.fill, in_order=command.in_order, exact_products=command.exact_products)
         seed_all(command.seed)
         start = time.perf_counter()
         try:
             with (
                 run_context(command, self.model, inputs),
-                self.candidate_code("run", noise=noise),
+                self.candidate_code("run", noise=partial(fake_cuda.fill_noise, other=command.other_noise) if suppressed else None),
                 guard_regions or contextlib.nullcontext(),
                 counter if watched else contextlib.nullcontext(),
             ):
@@ -271,7 +267,7 @@ class Session:
                 add_host_reads(ops, inputs, self.recorder.floats_read - read[0], self.recorder.whole_read - read[1])
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
-            if fake_cuda.asked:  # it knows now that this is no GPU, whatever it made of the error
+            if fake_cuda.asked:  # the candidate knows now that this is no GPU, whatever it made of the error
                 raise NotImplementedError(f"{fake_cuda.asked[0]} has no answer without a GPU; judge this with --device cuda.")
         finally:
             self.launches.suppress(False)
@@ -288,14 +284,18 @@ class Session:
             self._flops.update(flops)
             self._kernel_flops.update(of_kernels)
         reply = self._deliver(command.id, self._arenas[command.output.key])
-        if guard_regions is not None:
+        if guard_regions:
             guard_regions.check()
         return reply
 
+    def _to_call(self, command: p.RunOnce) -> Any:
+        if command.setting == MULTIPROCESSORS:
+            return rebuilt(self.backend, self.path, self.candidate_code, command.setting, self.model, self._made)
+        return self.model if command.named or command.by_name else self.called
+
     def _left(self, traces: CallTraces) -> tuple[str, ...]:
         state = [tensor for name, (tensor, _) in trusted_torch.named_state(self.model).items() if name in self._loaded]
-        given = values.flatten(self._given[1])
-        others = *self._outputs[1], *self._held[1], *state, *given
+        others = *self._outputs[1], *self._held[1], *state, *(given := values.flatten(self._given[1]))
         return *traces.left(*self._outputs, state), *self._kept.told(self._outputs[1], given, others)
 
     def _after_forward(self, ops: Counter[str], flops: Counter[str], before: int, suppress: bool) -> None:

@@ -152,7 +152,7 @@ class Backtracking:
             place = max(range(first, len(self._tokens)), key=self._open)
             if self._open(place) >= _SURE:
                 break
-        else:  # it is sure of all of them
+        else:  # the model is sure of all tokens of the line
             self._undone = _UNDONE + 1
             return None
         self._new_line = place if pieces[place].startswith("\n") else -1

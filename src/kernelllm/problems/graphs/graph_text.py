@@ -259,7 +259,7 @@ class ModuleMembers:
         return not path or (first in self.children and self.children[first].has(rest))
 
     def text(self) -> str:
-        """The call that makes it."""
+        """The call that makes this module."""
         if self.layer[0] and self.layer[1] == set(self.members) and not (self.children or self.unsaved):
             return self.layer[0]
         names = [*self.children, *self.members, *self.unsaved]

@@ -30,7 +30,7 @@ class _View:
         return f"{self.base}[{', '.join(self.items)}]"
 
     def names(self) -> set[str]:
-        """What it is made of."""
+        """The names that the view's text reads."""
         return {n.id for n in ast.walk(syntax_tree(self.text())) if isinstance(n, ast.Name)}
 
     def at(self, dim: int, item: str) -> _View | None:

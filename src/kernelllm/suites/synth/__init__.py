@@ -1,4 +1,7 @@
-"""``synth``: problems drawn from a typed grammar of operators, as many as are asked for, the same for the same seed."""
+"""``synth``: problems drawn from a typed grammar of operators, as many as are asked for, the same for the same seed.
+
+Start with :func:`drawn` below; ``grammar.py`` holds the operators.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from kernelllm.core.types import Problem
 from kernelllm.suites import contract
 from kernelllm.suites.synth.chains import chain
 from kernelllm.suites.synth.composed import composed
-from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator
+from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator, applied
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
@@ -67,14 +70,8 @@ def drawn(seed: int, number: int) -> tuple[ModuleText, str]:
 
 
 def _next(module: ModuleText, value: Value, table: dict[Operator, float]) -> Value:
-    left = dict(table)
-    while left:
-        operator = module.rng.choices(list(left), list(left.values()))[0]
-        made = operator(module, value)
-        if made is not None:
-            return made
-        del left[operator]
-    return _next(module, value, OPERATORS)
+    made = applied(module, value, table)
+    return _next(module, value, OPERATORS) if made is None else made
 
 
 def _start(m: ModuleText) -> Value:

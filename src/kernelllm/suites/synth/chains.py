@@ -10,6 +10,7 @@ from kernelllm.suites.synth.grammar import (
     POINTWISE,
     SPATIAL,
     Operator,
+    applied,
     global_pool,
     learned,
     normalize,
@@ -34,20 +35,10 @@ def chain(m: ModuleText) -> Value:
     """A product or a convolution with up to six operators behind it."""
     value = _head(m)
     for _ in range(m.rng.choices(list(_LENGTHS), list(_LENGTHS.values()))[0]):
-        value = _following(m, value)
+        made = applied(m, value, FOLLOWING)
+        value = value if made is None else made
         if value.kind in ("scalar", "vector"):
             break
-    return value
-
-
-def _following(m: ModuleText, value: Value) -> Value:
-    left = dict(FOLLOWING)
-    while left:
-        operator = m.rng.choices(list(left), list(left.values()))[0]
-        made = operator(m, value)
-        if made is not None:
-            return made
-        del left[operator]
     return value
 
 

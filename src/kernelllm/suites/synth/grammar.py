@@ -310,3 +310,15 @@ OPERATORS: Final[dict[Operator, float]] = {
 """What may come at any place, with how often."""
 ENDS: Final[dict[Operator, float]] = {loss: 3, cross_entropy: 2, reduce: 3, softmax: 1}
 """What may come last."""
+
+
+def applied(m: ModuleText, value: Value, table: dict[Operator, float]) -> Value | None:
+    """What an operator makes, drawn by the table's weights, out of those that fit the value. None: none of them fits."""
+    left = dict(table)
+    while left:
+        operator = m.rng.choices(list(left), list(left.values()))[0]
+        made = operator(m, value)
+        if made is not None:
+            return made
+        del left[operator]
+    return None

@@ -1,1 +1,4 @@
-"""TritonBench and KernelBench-X: problems made from calls of operators that their files test and time."""
+"""TritonBench and KernelBench-X: problems made from calls of operators that their files test and time.
+
+Start with ``suite.py``.
+"""

@@ -46,7 +46,7 @@ class _AddressExecutor(lockstep.GridExecutor):
         self.divergences, ProgramGroup.largest = 0, 1
         programs = itertools.product(*map(range, grid + (1,) * (3 - len(grid))))
         try:
-            for program in itertools.islice(programs, 1):  # it shows how large its blocks are
+            for program in itertools.islice(programs, 1):  # the first program shows how large its blocks are
                 self._single(program)
             while chunk := list(itertools.islice(programs, group_size())):
                 self._some(chunk)

@@ -1,5 +1,4 @@
-"""Reads of what other programs of a launch wrote, or other threads of a program, where nothing makes them wait; and different values
-that several programs store in one place.
+"""Data races: reads of what other programs or threads of a launch wrote, with no wait between, and different values stored in one place.
 
 Here one program ends before the next begins, and a whole block is stored before it is loaded: such kernels are right in the
 interpreter and may be anything on a GPU. Kernels that load what their launch stored, or store more than there is room for, are
@@ -19,7 +18,7 @@ from triton._C.libtriton import ir
 from kernelllm.backends.base import IllegalAccess
 
 MOST_PROGRAMS = 512
-"""That are traced of one launch; they run one by one."""
+"""Programs of one launch that are traced at the most; they run one by one."""
 _LANE = 2**32
 _ACQUIRES = (None, ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 """After these a program sees what those stored before that it waited for."""
@@ -32,7 +31,7 @@ class Races:
     kernel: Any = None
     """What is launched now."""
     warps = 4
-    """That a program of it has: with one alone, its threads go together."""
+    """Warps that a program of the launch has; threads of one warp go together."""
     whole = True
     """Whether all programs of it run."""
     suspects: set[Any] = set()  # noqa: RUF012 (kernels that are to be traced, for the life of the process)
@@ -54,7 +53,7 @@ class Races:
 
     @classmethod
     def end(cls, lengths: Any) -> None:
-        """It has ended; ``lengths``: bytes of each range."""
+        """The launch has ended; ``lengths``: bytes of each range."""
         if any(index < len(lengths) and stored > lengths[index] for index, stored in cls._stored.items()):
             cls.suspects.add(cls.kernel)
 
@@ -75,7 +74,7 @@ class Races:
 
     @classmethod
     def count(cls, index: int, size: int) -> None:
-        """So many bytes are stored in a range."""
+        """Count ``size`` bytes that are stored in a range."""
         cls._stored[index] += size
 
     def stores(self, start: int, view: Any, name: str, elements: Any, data: Any, lanes: Any) -> None:
@@ -92,7 +91,7 @@ class Races:
         writers[elements], times[elements] = self._program, self._time * _LANE + lanes
 
     def loads(self, start: int, width: int, name: str, elements: Any, lanes: Any) -> None:
-        """It loads these. Raises IllegalAccess where others stored some of them."""
+        """Note elements that the program loads. Raises IllegalAccess where others stored some of them."""
         if (start, width) not in self._writers:
             return
         writers, times = (known[elements] for known in self._writers[start, width])

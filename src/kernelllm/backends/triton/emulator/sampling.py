@@ -55,19 +55,19 @@ class Sampling(SampledLaunches):
         self._of_singles: dict[int, tuple[int, float, list[Any]]] = {}
         """What it was before programs ran in groups."""
         self.storages: Storages = {}
-        """That the launch under way may touch."""
+        """Memory that the launch under way may touch."""
         self.marks = WrittenElements()
         self._unwritten_read: dict[int, list[Any]] = {}
         """Memory to elements that no program of an earlier launch stores, and that stores of a later one depend on."""
         self._of_unwritten: dict[int, Any] = {}
-        """Such elements that the launch under way has read since its last store."""
+        """Elements of that kind that the launch under way has read since its last store."""
         self._stained: set[int] = set()
         """Memory that torch wrote into from what lacks something."""
         self.covers = False
         """Whether programs run to note where they store, and store nothing."""
         self._covering_left, self._covering_ends = seconds * _COVERING, 0.0
-        self._reads_missing = self._adds = False
-        """Whether the launch under way reads what is missing, and whether it writes in ways that add up over programs."""
+        self._reads_missing = self._adds = self._anywhere = False
+        """Whether the launch under way reads what is missing, writes in ways that add up over programs, and to places not known."""
         self._total = self._ran = self._singles = 0
         """Programs of the launch under way, those that ran, and those of them that ran one by one."""
         self._begun = self._groups_begun = 0.0
@@ -90,7 +90,7 @@ class Sampling(SampledLaunches):
         return found + [(*found[-1][:axis], number, *found[-1][axis + 1 :]) for axis, number in named]
 
     def ran(self, programs: int) -> None:
-        """So many programs more of the launch under way ran."""
+        """Count programs of the launch under way that have run."""
         self._ran += programs
 
     def goes_on(self, *, whole: bool) -> bool:
@@ -114,7 +114,8 @@ class Sampling(SampledLaunches):
         """A context manager for a launch of ``total`` programs that may touch these storages."""
         if process_time() > self._end:
             raise Stopped
-        self.storages, self._now, self._reads_missing, self._adds, self._of_unwritten = storages, {}, False, False, {}
+        self.storages, self._now, self._of_unwritten = storages, {}, {}
+        self._reads_missing = self._adds = self._anywhere = False
         self._begun, self._total, self._ran, self._singles = process_time(), total, 0, 0
         yield
         complete = self._ran == total
@@ -126,7 +127,8 @@ class Sampling(SampledLaunches):
         for start, (width, count, indices) in self._now.items():
             if useless or not complete:
                 self._missing[start] = storages[start]
-            self._most[start] = self._most.get(start, 0.0) + (count * total / self._ran if width and not useless else math.inf)
+            known_count = width and not useless and not self._anywhere
+            self._most[start] = self._most.get(start, 0.0) + (count * total / self._ran if known_count else math.inf)
             if not useless:
                 known = self._written.get(start, (width, []))
                 self._written[start] = width, [*(known[1] if known[0] == width else []), *indices]
@@ -213,6 +215,7 @@ class Sampling(SampledLaunches):
         """A program writes in a way that adds up over programs, or to places that are not ``known``."""
         self._adds = True
         if not known:
+            self._anywhere = True
             self.marks.forget_all()
         for start in self.storages:
             self._now.setdefault(start, (0, 0.0, []))
@@ -226,6 +229,15 @@ class Sampling(SampledLaunches):
             if missing:
                 self._missing[address(tensor)] = tensor.untyped_storage()
                 self._stained.add(address(tensor))
+
+    def derived(self, known: Sequence[torch.Tensor], made: torch.Tensor) -> None:
+        alike = [t for t in known if t.shape == made.shape and t.is_contiguous() and made.is_contiguous() and not t.storage_offset()]
+        if len(known) != 1 or not alike or made.storage_offset():
+            return
+        width, indices = self._written.get(address(alike[0]), (0, []))
+        if width == alike[0].element_size():
+            self._written[address(made)] = made.element_size(), list(indices)
+            self._most[address(made)] = self._most[address(alike[0])]
 
     def written(self, tensor: torch.Tensor) -> tuple[torch.Tensor, float] | None:
         width, indices = self._written.get(address(tensor), (0, []))

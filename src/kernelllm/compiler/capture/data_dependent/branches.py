@@ -69,7 +69,7 @@ def number(tensor: torch.Tensor, plain: Callable[[torch.Tensor], Any]) -> Any:
         return plain(tensor)
     dtype = torch.float64 if tensor.is_floating_point() else torch.bool if tensor.dtype == torch.bool else torch.int64
     way.read.add(dtype)
-    return tensor.detach().reshape(()).clone().to(dtype)  # it stays what it was where the tensor is written to
+    return tensor.detach().reshape(()).clone().to(dtype)  # the copy stays what it was where the tensor is written to
 
 
 def typed(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
-"""Floor division of floating-point numbers as eager computes it: by the remainder, as Python does.
+"""Floor division as eager computes it: of floating-point numbers by the remainder, as Python does, and of the smallest whole number too.
 
-Inductor rounds the quotient before it takes the floor: ``42 // -0.7`` is -60 then, and -61 in eager.
+Inductor rounds the quotient before it takes the floor: ``42 // -0.7`` is -60 then, and -61 in eager. Where it divides by a negative whole
+number, it turns the signs of both: the smallest number of a type has no opposite in it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
+_SHORTER = (torch.int8, torch.int16, torch.int32)
 
 
 def floored(a: Any, b: Any) -> Any:
-    """``floor(a / b)``, tensors or one of them a number, as ``c10::div_floor_floating``; NotImplemented for integers."""
+    """``floor(a / b)``, tensors or one of them a number, as ``c10::div_floor_floating``; NotImplemented for
+    integers of which Inductor knows."""
     if isinstance(b, torch.Tensor) and b.is_floating_point() and not isinstance(a, torch.Tensor):
         a = torch.full((), a, dtype=b.dtype, device=b.device)
     if not isinstance(a, torch.Tensor) or (isinstance(b, int | float) and b == 0):
@@ -28,7 +31,8 @@ def floored(a: Any, b: Any) -> Any:
         b = torch.full((), b, dtype=a.dtype, device=a.device)
     dtype = torch.result_type(a, b)
     if not dtype.is_floating_point:
-        return NotImplemented
+        negative = isinstance(b, torch.Tensor) or (isinstance(b, int) and b < 0)
+        return torch.div(a.long(), b, rounding_mode="floor").to(dtype) if dtype in _SHORTER and negative else NotImplemented
     wide = torch.float32 if dtype in _HALF else dtype
     a, b = a.to(wide), b.to(wide) if isinstance(b, torch.Tensor) else float(b)
     rest = torch.fmod(a, b)

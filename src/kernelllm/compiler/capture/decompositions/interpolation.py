@@ -23,7 +23,7 @@ from kernelllm.compiler.capture.patching import patch
 
 
 def patched(stack: ExitStack) -> None:
-    """Until ``stack`` closes, torch's decompositions are those."""
+    """Put this file's rules in the place of torch's decompositions until ``stack`` closes."""
     patch(stack, decompositions, "_upsample_linear", _rule())
     patch(stack, decompositions, "_compute_upsample_nearest_indices", _nearest)
 

@@ -58,6 +58,18 @@ def _reflected(x: Any, padding: Any) -> Iterable[Any]:
     yield from _filled(x, len(padding) // 2 + 1)
 
 
+def repeated(_: Any, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """A circular pad repeats no more of a dimension than there is."""
+    for place, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=False) if mode == "circular" else ()):
+        if not all(at_least(x.shape[-1 - place], p) for p in (before, behind) if not isinstance(p, int) or p > 0):
+            raise ValueError("a size is smaller than the operator takes")
+    return NotImplemented
+
+
+NN_FUNCTIONS: dict[str, Callable[..., Any]] = {"pad": repeated}
+"""Rules for functions of ``torch.nn.functional``."""
+
+
 def _filled(x: Any, count: int) -> Iterable[Any]:
     """The last dimensions have elements: a batch alone may be empty."""
     return (at_least(size, 1) for size in x.shape[-count:])
@@ -184,7 +196,7 @@ def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Iterable[Any]:
         if index is None:
             continue
         if index.dtype in (torch.bool, torch.uint8):
-            return  # it takes several dimensions
+            return  # this overload takes several dimensions
         yield from inside(index, size)
 
 

@@ -32,11 +32,13 @@ _LONG = 10**10
 
 
 def dim_of(node: Node) -> Any:
+    """The dimension along which an operator works."""
     place = ALONG[node.target]
     return node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
 
 
 def hint(size: Any) -> int:
+    """A size as a number: a symbolic one by its example value."""
     return size if isinstance(size, int) else int(size.node.hint or 0)
 
 

@@ -66,7 +66,7 @@ def join_difference(edit: Editor) -> None:
         parts = [p if f is None else edit.call(aten.mul.Tensor, p, f) for p, (_, _, f) in zip(parts, terms, strict=True)]  # type: ignore[misc]
         out = edit.call(aten.reshape.default, edit.call(whole.target, *parts), [merged, rows, columns])
     join_attention(Editor(edit.graph, product, edit.namespace, edit.options), between(node, softmax))
-    if not (product.users and heads.users):  # it was joined
+    if not (product.users and heads.users):  # the attention was joined
         node.replace_all_uses_with(out)
 
 

@@ -199,7 +199,7 @@ def _of_integers(node: Node, pieces: list[Piece], of: frozenset[str], dtype: tor
 
 
 def alike(left: Piece, right: Piece) -> tuple[Piece, Piece]:
-    """Both as numbers with a point where one is."""
+    """Both operands as floating-point numbers where one of them is."""
     if left.dtype.is_floating_point != right.dtype.is_floating_point:
         return converted(left, torch.float32), converted(right, torch.float32)
     return left, right

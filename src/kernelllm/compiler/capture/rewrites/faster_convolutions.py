@@ -34,7 +34,7 @@ _LARGE = 2**28
 
 
 def rewrite(graph: GraphModule, options: Options) -> None:
-    """Replace them, in place."""
+    """Replace such convolutions in the graph, in place."""
     namespace = template_ops.register()
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
     for node in found:

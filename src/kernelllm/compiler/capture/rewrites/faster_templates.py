@@ -36,12 +36,14 @@ _LARGE = 2**28
 """Multiplications from which on a half-precision product gains where the library's fast kernels cannot read its rows."""
 _WIDE, _MUCH = 2**19, 2**28
 """Elements of the result, and multiplications, from which on a float32 product gains by tensor cores, unless it is one of a batch."""
-_FEW_ROWS = 2**22
-"""Elements of a weight from which on few rows times it gain."""
+_WEIGHT = 2**19
+"""Elements of a weight from which on few rows times it gain: a launch with others, or with what comes behind, is one less."""
 _WIDEST = 128
 """The width of heads up to which each of torch's fast kernels shares key heads."""
 _FEW_KEYS = 64
 """Keys up to which torch's attention under a mask is as fast."""
+_FEW_QUERIES = 16
+"""Queries up to which, as in decoding, the template is faster under any mask."""
 _MASKED_KEYS = 512
 """Keys up to which the template is faster under a mask that was not seen to be regular, and is the same for all heads."""
 _SHORT_ROW = 512
@@ -90,8 +92,8 @@ def _gains(node: Node, target: str) -> bool:
         return bool(_SPLIT(math.prod(batch), m, n, k)) or (large and not _scattered(left.meta["val"], right.meta["val"]))
     if dtype not in HALF or batch:
         return False
-    if m <= 16:
-        return bool(n * k >= _FEW_ROWS)
+    if m <= fusions.FEW_ROWS:
+        return bool(n * k >= _WEIGHT)
     if n % 8 or _scattered(left.meta["val"], right.meta["val"]):
         return bool(m * n * k >= _LARGE)
     return template_gains(m, n, k, gpus.by_arch(target), activation="any")  # fuse() knows which, if any
@@ -172,6 +174,8 @@ def _by_cudnn(query: Node, key: Node, mask: Node) -> bool:
     A mask that is made of positions leaves out whole blocks of keys. On an H200, of 2,048 and 4,096 random ones, cuDNN took 0.66 and 0.56
     of the template's time.
     """
+    if query.meta["val"].shape[2] <= _FEW_QUERIES:
+        return False  # the template cuts the keys into spans, and reads shared heads where they lie
     heads, theirs, masked, keys = query.meta["val"].shape[1], key.meta["val"].shape[1], mask.meta["val"].shape, key.meta["val"].shape[2]
     if heads != theirs or not isinstance(keys, int) or keys <= _MASKED_KEYS or (*[1] * 3, *masked)[-3] != 1:
         return False

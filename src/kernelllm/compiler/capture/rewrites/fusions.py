@@ -63,12 +63,12 @@ def fuse(graph: GraphModule, options: Options, wide: int = _WIDE, gains: Gains =
     for node in list(graph.graph.nodes):
         if _activate(node, gains) or _add(Editor(graph, node, namespace, options), gains):  # each sweep goes through the whole graph
             graph.graph.eliminate_dead_code()
-    if not options.library:  # where torch's library does plain products, an addition is no reason for a template
-        for node in list(graph.graph.nodes):
-            _join(Editor(graph, node, namespace, options))
-        for node in list(graph.graph.nodes):
-            if _is_product(node) and node.users:  # not one that has gone into a launch with others
-                _together(Editor(graph, node, namespace, options))
+    for node in list(graph.graph.nodes):
+        _join(Editor(graph, node, namespace, options))
+    for node in list(graph.graph.nodes):
+        # not one that has gone into a launch with others
+        if _is_product(node) and node.users and (not options.library or _has_few_rows(node)):
+            _together(Editor(graph, node, namespace, options))
 
 
 def _activate(node: Node, gains: Gains) -> bool:
@@ -152,11 +152,13 @@ def _join(edit: Editor) -> None:
         product = views[-1]
         if factor is not None and (activation or not _has_few_terms(product)):
             continue
+        if edit.options.library and not _has_few_rows(product):
+            continue  # where torch's library does plain products, an addition is no reason for a template
         with edit.graph.graph.inserting_before(node):
             first, *rest = product.args
             if factor is not None:
                 first = edit.call(aten.mul.Tensor, first, factor)
-                first.meta = {**mine.meta, "val": first.meta["val"]}  # it is named after what the module wrote
+                first.meta = {**mine.meta, "val": first.meta["val"]}  # the product is named after what the module wrote
             joined = {"other": _as_matrix(edit, other, product), "join": _JOINS[node.target]}
             kwargs = {**product.kwargs, **({"activation": activation} if activation else {}), **joined}
             out = edit.template(str(product.target).split(".")[1], first, *rest, **kwargs)
@@ -193,6 +195,14 @@ def _finished(node: Any, user: Node) -> tuple[list[Node], str] | None:
     return (chain, name) if all(u in (user, *group, *chain) for n in chain for u in n.users) else None
 
 
+def _has_few_rows(product: Node) -> bool:
+    """Whether so few rows are multiplied that launches count, in half precision."""
+    value = product.args[0].meta["val"]
+    return value.dtype in HALF and isinstance(value.shape[0], int) and value.shape[0] <= FEW_ROWS
+
+
+FEW_ROWS = 16
+"""Rows up to which a product reads its weight once, without tiles (``templates/few_rows.py``)."""
 _SMALL = 2**31
 """Multiplications below which products of one operand gain by one launch; larger ones have better kernels of their own."""
 
@@ -208,7 +218,8 @@ def _together(edit: Editor) -> None:
     if len(three) != 3 or first not in three or len({b is None for b in biases}) != 1 or not all(b is None or _vector(b) for b in biases):
         return
     sizes = [_hint(n) for n in (value.shape[0], value.shape[1])]
-    if value.dtype not in (torch.float32, *HALF) or sizes[0] <= 16 or not is_contiguous_or_false(value):
+    few = sizes[0] <= FEW_ROWS
+    if value.dtype not in (HALF if few else (torch.float32, *HALF)) or not is_contiguous_or_false(value):
         return
     if sizes[0] * sizes[1] * sum(_hint(p.args[1].meta["val"].shape[1]) for p in three) >= _SMALL:
         return

@@ -31,7 +31,7 @@ class _Part(NamedTuple):
 
 
 def merge_slices(graph: GraphModule, options: Options) -> None:
-    """Concatenations of such parts, in place."""
+    """Replace concatenations and stacks of neighbouring slices by one slice, in place."""
     changed = False
     for node in graph.graph.find_nodes(op="call_function", target=aten.cat.default):
         dim = int(node.args[1]) % node.meta["val"].dim() if len(node.args) > 1 else 0

@@ -58,7 +58,7 @@ def fits(a: Node, b: Node) -> bool:
 
 
 def scale(edit: Editor) -> None:
-    """Such a product takes over a factor, or a term, of each of its columns that follows it."""
+    """A product by quantised weights takes over the scale, or the offset, of each column that follows it."""
     node = edit.node
     name = {aten.mul.Tensor: "scale", aten.add.Tensor: "bias"}.get(node.target)
     if name is None or node.kwargs or not all(_is_tensor(a) for a in node.args):

@@ -1,5 +1,6 @@
-"""What is done to the scores of attention, or a mask that is made of positions, as Triton for one tile: operators of the graph, pulled
-from the result to positions, numbers, loaded tensors and the product itself.
+"""Score functions and computed masks of attention as Triton expressions for one tile of scores.
+
+Operators of the graph are followed from the result to positions, numbers, loaded tensors and the product itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Attention whose scores go through functions of their own, or whose mask is made of positions, becomes one operator: the kernel computes
-both tile by tile, and passes over keys that no query of a tile sees.
+"""Attention with a score function (a bias, a soft cap) or a mask computed from positions becomes one operator.
+
+Its kernel computes both tile by tile, and skips keys that no query of a tile sees.
 """
 
 from __future__ import annotations

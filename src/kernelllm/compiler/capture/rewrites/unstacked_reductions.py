@@ -41,7 +41,7 @@ class _Stack:
 
 
 def rewrite(graph: GraphModule, options: Options) -> None:
-    """Take such stacks apart, in place."""
+    """Replace reductions over a stack of few tensors by elementwise operators, in place."""
     stacks = _stacks(graph)
     for node in stacks:
         behind = _behind(node, stacks)

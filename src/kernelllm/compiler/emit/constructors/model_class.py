@@ -58,7 +58,7 @@ def kept_parts(source: str) -> KeptParts:
     if forward is None:
         raise CaptureError("Model has no forward that the emitter can find.", where="emit")
     kept_methods: dict[str, set[str]] = {}
-    wanted = _closure(model, top, kept_methods)
+    wanted = _closure(top, kept_methods)
     definitions, imports = [], []
     for statement in tree.body:
         if not any(n in wanted for n in bound_names(statement)) or statement is model or statement in left_out:
@@ -143,8 +143,8 @@ def _method(cls: ast.ClassDef, name: str, top: dict[str, ast.stmt]) -> ast.Funct
     return None
 
 
-def _closure(model: ast.ClassDef, top: dict[str, ast.stmt], kept: dict[str, set[str]]) -> set[str]:
-    """Names needed by the constructor of ``model``, transitively; fills ``kept`` with the methods to keep by class."""
+def _closure(top: dict[str, ast.stmt], kept: dict[str, set[str]]) -> set[str]:
+    """Names needed by the constructor of ``Model``, transitively; fills ``kept`` with the methods to keep by class."""
     wanted: set[str] = {"Model"}
     while True:
         before = (len(wanted), sum(len(v) for v in kept.values()))

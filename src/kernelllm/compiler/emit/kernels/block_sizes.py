@@ -189,7 +189,7 @@ def _reduction(kernel: Kernel, x: int, r: int, options: Options) -> LaunchConfig
         cap = r if persistent else min(r, max(512, int(4096 * scale)))
         warps = max(1, min(16, cap // 256))
         if options.mixed and _holds_longer_rows(kernel):
-            warps = 4  # they wait less for each other
+            warps = 4  # few warps wait less for each other
         return LaunchConfig(rows=True, blocks={"R0_BLOCK": cap}, warps=warps)
     if persistent:
         few = gathers(kernel)  # many small programs wait for memory better than a few whose warps wait for each other

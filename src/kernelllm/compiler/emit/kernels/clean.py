@@ -40,7 +40,7 @@ class Cleaned:
     persistent: dict[str, int | None] = field(default_factory=dict)
     """Blocks that hold a whole reduction, to its length where that is fixed, else None."""
     columns: int = 0
-    """Where it is not 0: results of one outer index, of which alone a program has some."""
+    """Where not 0: how many results one outer index has; a program then computes results of one outer index alone."""
 
     @property
     def pointers(self) -> list[str]:
@@ -230,7 +230,7 @@ def _joined(body: list[ast.stmt], uses: dict[str, int], bound: dict[str, int]) -
             statement.body = _joined(statement.body, uses, bound)
         for name in reads(statement) if not hasattr(statement, "body") else ():
             maker = next((s for s in reversed(kept) if isinstance(s, ast.Assign) and assigned(s) == [name]), None)
-            if maker is None or uses[name] != 1 or bound[name] != 1 or not _may_join(maker.value, name, statement):
+            if maker is None or uses[name] != 1 or bound[name] != 1 or not _may_join(maker.value, statement):
                 continue
             if set(reads(maker.value)) & {n for s in every(kept[kept.index(maker) + 1 :]) for n in assigned(s)}:  # ``carry``, in a scan
                 continue
@@ -242,7 +242,7 @@ def _joined(body: list[ast.stmt], uses: dict[str, int], bound: dict[str, int]) -
     return kept
 
 
-def _may_join(value: ast.expr, name: str, statement: ast.stmt) -> bool:
+def _may_join(value: ast.expr, statement: ast.stmt) -> bool:
     if isinstance(value, ast.Compare):
         return True
     if isinstance(statement, ast.AugAssign):

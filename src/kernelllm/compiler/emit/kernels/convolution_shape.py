@@ -48,6 +48,7 @@ class Shape:
 
 
 def names(shape: Shape) -> tuple[str, ...]:
+    """Names of the spatial directions."""
     return DIRECTIONS[-len(shape.size) :]
 
 
@@ -69,6 +70,7 @@ def joined(parts: list[str], sizes: tuple[int, ...]) -> str:
 
 
 def times(text: str, number: int) -> str:
+    """The text of a product with a number, which is left out where it is 1."""
     return text if number == 1 else f"{text} * {number}"
 
 

@@ -38,7 +38,7 @@ def _first(shape: Shape) -> str:
 
 
 def _among(shape: Shape, what: str, count: int, to: str) -> str:
-    """Whether places are such that there are."""
+    """The text of a mask: which places lie inside of the output."""
     tests = [f"{what} < {count}"]
     for name, size, q, s in zip(names(shape), shape.out_size, shape.places, shape.stride, strict=True):
         if q * s != size and not (shape.paired and what == "pairs" and name == names(shape)[-1]):

@@ -67,6 +67,7 @@ Value = Unknown | Const | Sequence | AbstractTensor
 
 
 def const(value: Any) -> Value:
+    """A known constant, or a known list of such."""
     if isinstance(value, tuple | list):
         return Sequence(tuple(const(v) for v in value), isinstance(value, list))
     return Const((value,))

@@ -171,7 +171,7 @@ def _inline(owner: ast.FunctionDef, call: ast.Call, function: ast.FunctionDef) -
     mapping, values, before = _arguments(owner, statement, call, function, body)
     result = body[-1].value if isinstance(body[-1], ast.Return) and body[-1].value is not None else None
     if result is not None and not tail:
-        for name, wanted in _result_names(statement, call, result, mapping, body, owner).items():
+        for name, wanted in _result_names(statement, call, result, mapping, body).items():
             for bound in (s for s in before if name in mapping and assigned(s) == [mapping[name]]):
                 Rename({mapping[name]: wanted}).generic_visit(bound)
             mapping[name] = wanted
@@ -261,8 +261,9 @@ def _read_once(owner: ast.FunctionDef, name: str) -> bool:
     return reads(owner)[name] == 1 and not reads(loops)[name]
 
 
-def _result_names(statement: ast.stmt, call: ast.Call, result: ast.expr, mapping: dict[str, str], body: list[ast.stmt],
-                  owner: ast.FunctionDef) -> dict[str, str]:
+def _result_names(
+    statement: ast.stmt, call: ast.Call, result: ast.expr, mapping: dict[str, str], body: list[ast.stmt]
+) -> dict[str, str]:
     """Names of the callee that can be called as the caller calls the result."""
     if not isinstance(statement, ast.Assign) or statement.value is not call:
         return {}

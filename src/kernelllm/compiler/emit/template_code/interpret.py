@@ -87,7 +87,7 @@ class Interpreter(Expressions):
     def run(self, name: str, given: Mapping[str, Value]) -> Value:
         """What a function returns for these arguments. To run it again for the same would show nothing new."""
         key = name, tuple(sorted(given.items(), key=operator.itemgetter(0)))
-        if name in self._running:  # it calls itself, and how deep decides
+        if name in self._running:  # a recursive function: the depth decides
             return self._run(name, given)
         if key not in self._returned:
             self._returned[key] = self._run(name, given)
@@ -110,7 +110,7 @@ class Interpreter(Expressions):
         for key, value in env.items():
             known_before[key] = join(known_before.get(key), value)
         returned: list[Value] = []
-        if self._running.count(name) >= DEEPEST:  # it calls itself too often to follow: once for any arguments
+        if self._running.count(name) >= DEEPEST:  # too deep a recursion to follow: once for any arguments
             if name in self._any:
                 return UNKNOWN
             self._any.add(name)

@@ -1,4 +1,4 @@
-"""Compares a candidate's output with the reference's: structure, shapes, dtypes, then values against a float64 reference.
+"""Compares a candidate's output with the reference's within tolerances: structure, shapes, dtypes, values against a float64 reference.
 
 ``strict``: right when within the tolerance of the float64 reference, or not clearly worse than eager's own error in
 working precision; and never clearly less exact than the precision asked for. ``kernelbench``: KernelBench's tolerances on
@@ -30,7 +30,7 @@ TIES = 0.01
 SAME_ROUNDING = 0.1
 """Share of integers that may differ where another run under roundings gives the very same: one decision may lead to others."""
 FEW_TIES = 2
-"""So many integers may differ where no perturbed run differs, or as many as where one does."""
+"""Integers that may always differ where rounding may decide them, however small the tensor is."""
 DECIDED = 1e-3
 """Largest share of an output's numbers that are off because a decision fell otherwise."""
 FEW_FACTOR = 4.0
@@ -339,7 +339,7 @@ def _whole_numbers(path: str, mine: torch.Tensor, reference: torch.Tensor, as_ri
     if others and not far and count <= min(EAGER_FACTOR * max(int(t.sum()) for t in others), TIES * reference.numel()):
         tries = torch.stack(others).sum(0)
         decided = int((wrong & (tries > 0)).sum())  # by rounding, as far as a few tries show
-        # What one try alone decided, for each try: so many a further one decides that none did so far (Good and Turing's estimate).
+        # Good and Turing: a further try decides about as many new elements as one try alone decided so far, divided by the tries.
         unseen = EAGER_FACTOR * int((tries == 1).sum()) / len(others)
         if count - decided <= max(decided, FEW_TIES, unseen):
             return Comparison(True, largest, within_eager_error=True)

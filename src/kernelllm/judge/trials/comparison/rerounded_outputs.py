@@ -31,8 +31,9 @@ _SEVERAL = 16
 """Elements of which something can be said as a whole."""
 
 
-def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rules: Rules) -> bool:
-    """``runs``: outputs of the reference under other roundings, of the types of ``expected.value``."""
+def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rules: Rules, *, seen: bool = False) -> bool:
+    """``runs``: outputs of the reference under other roundings, of the types of ``expected.value``. ``seen``: some run must turn each
+    element that is off; none is let be for those that a further run would turn."""
     if len(runs) < _FEWEST or not all(same_shapes(one, expected.value) for one in (value, *runs)):
         return False
     right = expected.exact if expected.has_exact else expected.value
@@ -41,27 +42,27 @@ def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rule
         if compare(mine, Expected(eager, exact if expected.has_exact else None, expected.has_exact), rules).ok:
             continue
         if not eager.is_floating_point():
-            fits = not eager.is_complex() and _whole_numbers_fit(mine, eager, [*others, exact])
+            fits = not eager.is_complex() and _whole_numbers_fit(mine, eager, [*others, exact], seen)
         else:
-            share = _share_off(mine, eager, exact, others, rules) if eager.dtype.itemsize > 1 else None
+            share = _share_off(mine, eager, exact, others, rules, seen) if eager.dtype.itemsize > 1 else None
             fits, noisy = share is not None, noisy + (share is not None and share > _NOISE)
         if not fits or noisy > _NOISY * every:
             return False
     return True
 
 
-def _whole_numbers_fit(mine: torch.Tensor, eager: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+def _whole_numbers_fit(mine: torch.Tensor, eager: torch.Tensor, others: Sequence[torch.Tensor], seen: bool) -> bool:
     """Whether each number is one that some run gives in its place, but for as many as a further run may give that none gave so far: twice
     the share of those that one run alone changed (Good and Turing's estimate)."""
     wrong, changed = mine != eager, torch.stack([one != eager for one in others])
     known = torch.stack([one == mine for one in others]).any(0)
-    unseen = EAGER_FACTOR * int((changed.sum(0) == 1).sum()) / len(others)
+    unseen = 0.0 if seen else EAGER_FACTOR * int((changed.sum(0) == 1).sum()) / len(others)
     few = int(wrong.sum()) <= max(EAGER_FACTOR * int(changed.flatten(1).sum(1).max()), FEW_TIES)
     return few and int((wrong & ~known).sum()) <= (unseen if unseen >= 1 else 0)
 
 
 def _share_off(
-    mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, others: Sequence[torch.Tensor], rules: Rules
+    mine: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, others: Sequence[torch.Tensor], rules: Rules, seen: bool
 ) -> float | None:  # fmt: skip
     """By what share of itself the output is off; nothing where it is zero but for rounding, None where no rounding explains it."""
     right = exact.double()
@@ -82,7 +83,7 @@ def _share_off(
         return None
     beyond = off.abs() > allowed
     unexplained = beyond & (off.abs() > allowed + EAGER_FACTOR * spread)
-    unseen = EAGER_FACTOR * int((times == 1).sum()) / max(turned, 1)  # runs that turn nothing round more finely
+    unseen = 0.0 if seen else EAGER_FACTOR * int((times == 1).sum()) / max(turned, 1)  # runs that turn nothing round more finely
     apart = float(off.square().sum())
     fits = (
         int(beyond.sum()) <= max(EAGER_FACTOR * most, FEW_TIES if unseen >= 1 else 0)

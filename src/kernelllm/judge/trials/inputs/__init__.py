@@ -1,1 +1,4 @@
-"""Draws the inputs of trials, and tries shapes, layouts and values that the problem itself does not draw."""
+"""Draws the inputs of trials, and tries shapes, layouts and values that the problem itself does not draw.
+
+Start with ``input_distribution.py``.
+"""

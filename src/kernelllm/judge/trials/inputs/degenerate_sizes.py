@@ -11,25 +11,34 @@ from dataclasses import replace
 from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.trials.comparison.compare import Rules
-from kernelllm.judge.trials.comparison.output_comparison import well_conditioned
 from kernelllm.judge.trials.comparison.same_computation import same_structure
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.output_comparison import well_conditioned
 from kernelllm.judge.trials.sampled_programs import PreparedRun
 from kernelllm.judge.trials.usage.usage_trials import NAME, UsageFindings
 from kernelllm.problems.readable_sizes import readable
 
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
+_CLOSER = Rules(scaled=True, precise=False)
+"""At sizes that are no smaller than those of the trials."""
 
 
-def try_unit_sizes(process: CandidateProcess, runs: Sequence[PreparedRun], length: int | None = 1) -> UsageFindings:
-    """What the candidate refuses. Raises CandidateFailure where it is silently different, or leaves its tensors' memory."""
+def try_unit_sizes(
+    process: CandidateProcess, runs: Sequence[PreparedRun], length: int | None = 1, watched: list[WatchedOperators] | None = None
+) -> UsageFindings:  # fmt: skip
+    """What the candidate refuses. Raises CandidateFailure where it is silently different, or leaves its tensors' memory. ``watched``: gets
+    the operators of torch that ran."""
     uses = UsageFindings()
     for prepared in runs:
         what = _where(prepared, length)
         try:
             build(process, prepared.reference)
-            value = process.run(prepared.inputs, prepared.reference.seed).value
+            run = process.run(prepared.inputs, prepared.reference.seed, apart=watched is not None)
+            value = run.value
+            if watched is not None and not prepared.reference.gradients:
+                watched.append(prepared.reference.watched_operators(what, run.ops, run.flops))
         except CandidateFailure as failure:
             if failure.message.startswith(("illegal memory access", "a race:")):
                 failure.message, failure.check = f"Right at the sizes tried; {what}: {failure.message}", NAME
@@ -40,7 +49,7 @@ def try_unit_sizes(process: CandidateProcess, runs: Sequence[PreparedRun], lengt
             if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
                 break
             continue
-        _refuse_other(prepared, value, what)
+        _refuse_other(prepared, value, what, _RULES if length else _CLOSER)
     return uses
 
 
@@ -61,8 +70,8 @@ def try_empty_sizes(process: CandidateProcess, runs: Sequence[PreparedRun]) -> U
     return uses
 
 
-def _refuse_other(prepared: PreparedRun, value: object, what: str) -> None:
-    rules = replace(_RULES, only_finite=not prepared.run.finite)
+def _refuse_other(prepared: PreparedRun, value: object, what: str, rules: Rules = _RULES) -> None:
+    rules = replace(rules, only_finite=not prepared.run.finite)
     compared = prepared.run.compared(value, rules)
     if not compared.ok and (not same_structure(prepared.run.expected.value, value) or well_conditioned(prepared.run, rules)):
         text = f"Silently different {what}: {compared.message} Follow it, or raise an error."

@@ -30,7 +30,7 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         yield _LAST, mapped(inputs, lambda tensor: permuted_layout(tensor) if tensor.dim() in _IMAGES else tensor)
     given = list({id(t): t for t in tensors(inputs)}.values())
     if len(given) == 1 and given[0].dim() == _MATRIX:
-        return  # it was transposed
+        return  # the tensor was transposed
     vectors = [t for t in given if t.dim() < _MATRIX]
     for chosen in ([*vectors, *(t for t in given[::2] if t.dim() >= _MATRIX)], [t for t in given[1::2] if t.dim() > _MATRIX]):
         changed = {id(t): other for t in chosen if (other := _scattered(t)) is not t}

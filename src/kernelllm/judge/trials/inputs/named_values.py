@@ -12,8 +12,8 @@ from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.trials.comparison.compare import Rules
-from kernelllm.judge.trials.comparison.output_comparison import well_conditioned
 from kernelllm.judge.trials.first_runs import build
+from kernelllm.judge.trials.output_comparison import well_conditioned
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems.nested import mapped
 

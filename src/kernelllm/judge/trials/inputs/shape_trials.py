@@ -48,7 +48,7 @@ def try_more_dimensions(process: CandidateProcess, reference: Reference, seed: i
 
 
 def try_broadcast(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
-    """Likewise where the second of two inputs of one shape has one row for all of the first one's."""
+    """Try inputs where the second of two inputs of one shape has one row for all of the first one's."""
     inputs = reference.inputs(seed)
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     if reference.draws or reference.heavy or len(given) < _LEAST or given[0].shape != given[1].shape or given[0].dim() < _LEAST:
@@ -67,7 +67,7 @@ def try_broadcast(process: CandidateProcess, reference: Reference, seed: int) ->
 
 
 def try_other_lengths(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
-    """Likewise where all inputs of the first one's dimensions but the first are longer along one of these, as keys and values may be."""
+    """Try inputs where all but the first that have its dimensions are longer along one of these, as keys and values may be."""
     inputs = reference.inputs(seed)
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     if reference.draws or reference.heavy or len(given) < _LEAST or given[0].dim() < _LEAST:
@@ -103,7 +103,7 @@ def try_longer_lists(process: CandidateProcess, reference: Reference, seed: int)
 
 
 def try_expanded(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
-    """Likewise where all rows of inputs are one in memory, as ``expand`` makes them. ``reference`` gets copies."""
+    """Try inputs all of whose rows are one in memory, as ``expand`` makes them. ``reference`` gets copies."""
     if reference.draws or reference.heavy:
         return []
     inputs = nested.mapped(reference.inputs(seed), lambda t: t[:1].clone().expand_as(t) if t.dim() >= _LEAST and len(t) > 1 else t)
@@ -155,7 +155,7 @@ def deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
 
 
 def _much_deeper(first: list[Any], second: list[Any]) -> Iterator[list[Any]]:
-    """Likewise with two more dimensions, which are of different lengths."""
+    """Both sets of inputs with two more dimensions, which are of different lengths."""
     for inputs, others in zip(deeper(first, second), deeper(second, first), strict=True):
         rank = inputs[0].dim()
         pairs = zip(nested.tensors(inputs), nested.tensors(others), strict=False)

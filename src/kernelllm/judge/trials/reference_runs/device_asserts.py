@@ -81,7 +81,7 @@ _IN_EACH = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_imp
 
 
 class _InRange(OperatorMode):
-    """Puts such arguments into their range."""
+    """Puts positions and probabilities into the range that the operator takes."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = operator(str(func)), list(args)

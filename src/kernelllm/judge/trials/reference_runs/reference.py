@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -12,7 +11,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy
 import torch
 
 from kernelllm.core.errors import ProblemError
@@ -33,14 +31,14 @@ from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
 from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
 from kernelllm.judge.trials.reference_runs.overflows import overflows
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, LastBitNoise, add_rounding_noise
+from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, LastBitNoise, WideNoise, add_rounding_noise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
 from kernelllm.judge.trials.reference_runs.topk_ties import ForcedTies
 from kernelllm.problems.float64 import in_float64
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.nested import mapped
-from kernelllm.problems.seeds import own_generators, seed_all
+from kernelllm.problems.seeds import own_generators, random_state, seed_all
 
 EXACT_LIMIT = 2**28
 """Elements of inputs and parameters together beyond which the CPU makes no float64 run."""
@@ -52,7 +50,9 @@ HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _OF_DOUBLE = 2.0**-20
 """Rounding of a problem in double precision, as a share of float32's, with room for long sums."""
-_FIRST, _OF_HALF, _MORE, _MORE_OF_HALF = range(2), range(6), range(2, 10), range(6, 24)
+_FIRST, _OF_HALF, _MORE, _MORE_OF_HALF, _AT_TIES, _WIDE = (
+    range(2), range(6), range(2, 10), range(6, 24), range(24, 40), range(40, 64),
+)  # fmt: skip
 """Runs in which everything is moved by rounding. In half precision a single number may be off by far more than another."""
 
 
@@ -180,9 +180,9 @@ class Reference:
         traces = CallTraces(self.model, inputs)
         try:
             with self.calling(seed), OperatorCounter(ops, flops, traces=traces):
-                drawn = self.random_state()
+                drawn = random_state(self.device)
                 value = self.called(self.model, lambda: self._note_forward(ops, flops))(*inputs)
-                self.draws = self.draws or self.random_state() != drawn
+                self.draws = self.draws or random_state(self.device) != drawn
         except torch.OutOfMemoryError as error:
             return ReferenceRun(Expected(None), False, error=f"the reference runs out of GPU memory: {error}")
         except Exception as error:  # noqa: BLE001 (a problem's own code may raise anything)
@@ -220,9 +220,11 @@ class Reference:
         half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
         under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
         outcome.more_roundings = partial(under, EagerNoise) if half else decided
+        outcome.wide_roundings = partial(self._under, WideNoise, value, private, seed, before, numbers=_WIDE)
         tf32 = partial(under, Tf32Convolutions) if self.tf32_convolutions else lambda: iter(())
         outcome.all_roundings = lambda: chain(() if half else decided(), under(LastBitNoise), tf32())
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
+        outcome.ties_rerounded = partial(self._perturbed, value, private, seed, before, numbers=_AT_TIES, exactly=True)
         other = self._other_choices(value, private, seed, before)
         outcome.overflows = lambda: overflows(other.under)
         outcome.choices, outcome.rotated_ties, outcome.other_ties = other.choices, other.rotated_ties, other.other_ties
@@ -252,12 +254,6 @@ class Reference:
     def watched_operators(self, where: str, ops: dict[str, int], flops: dict[str, float]) -> WatchedOperators:
         """The operators of a candidate's run, beside those of this reference's latest run."""
         return WatchedOperators(where, ops, flops, dict(self.ops), {name: float(amount) for name, amount in self.flops.items()})
-
-    def random_state(self) -> tuple[Any, ...]:
-        """The state of all generators of this process: equal before and after where no random numbers were drawn."""
-        there = torch.cuda.get_rng_state(self.device).numpy().tobytes() if self.device != "cpu" else None
-        numpys: Any = numpy.random.get_state()
-        return torch.get_rng_state().numpy().tobytes(), there, random.getstate(), numpys[1].tobytes(), numpys[2]
 
     def expected_buffer(self, buffer: str, outcome: ReferenceRun) -> Expected:
         """What a buffer should be after ``outcome``, the latest run, as far as that was refined."""
@@ -349,20 +345,23 @@ class Reference:
     def _perturbed(
         self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor], roundings: float = ROUNDINGS,
         numbers: range = _FIRST, order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        exactly: bool = False,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
-        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes."""
+        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes. ``exactly``: inputs, parameters and what working
+        precision holds of the rest stay."""
         dtypes = {t.dtype for t in self._floating(inputs)}
         roundings *= _OF_DOUBLE if dtypes and dtypes <= {torch.float64, torch.complex128} else 1.0
+        narrow = max((d for d in dtypes if d.itemsize == 2), key=lambda d: torch.finfo(d).eps, default=torch.float32)
         for number in numbers:
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(seed + number)
-                for parameter in model.parameters():
+                for parameter in () if exactly else model.parameters():
                     parameter.copy_(add_rounding_noise(parameter, generator, roundings))
-                private = add_rounding_noise(to_float64(inputs), generator, roundings)
-                with Float64Noise(generator, roundings), order():
+                private = to_float64(inputs) if exactly else add_rounding_noise(to_float64(inputs), generator, roundings)
+                with Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run

@@ -16,6 +16,7 @@ from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
+from kernelllm.problems.seeds import random_state
 
 _RULES = Rules(tolerance=1e-2, precise=False)
 _STEADY, _STEADY_GPU = Rules(tolerance=1e-5, precise=False), Rules(tolerance=1e-3, precise=False)
@@ -34,9 +35,9 @@ def result(
     before = {n: t.clone() for n, t in model.named_buffers(remove_duplicate=False)}
     value = None
     with failures_logged("a use of the reference that is not tried"), reference.calling(seed):
-        drawn = reference.random_state()
+        drawn = random_state(reference.device)
         made = mapped(model(*mapped(inputs, torch.Tensor.clone), **(named or {})), torch.Tensor.clone)
-        value = made if reference.draws or reference.random_state() == drawn else None
+        value = made if reference.draws or random_state(reference.device) == drawn else None
     with torch.no_grad():
         for name, tensor in model.named_buffers(remove_duplicate=False):
             if name in before and before[name].shape == tensor.shape:

@@ -34,10 +34,12 @@ _COMPUTED = 0.25
 
 
 class Float64Noise(OperatorMode):
-    """Moves what operators compute in float64 at random. ``roundings``: units of float32's rounding that inputs and parameters move by."""
+    """Moves what operators compute in float64 at random. ``roundings``: units of rounding of ``narrow`` that inputs and parameters move
+    by."""
 
-    def __init__(self, generator: torch.Generator, roundings: float) -> None:
+    def __init__(self, generator: torch.Generator, roundings: float, narrow: torch.dtype = torch.float32) -> None:
         super().__init__()
+        self._narrow, self._epsilons = narrow, torch.finfo(narrow).eps / torch.finfo(torch.float32).eps
         self._generator, self._roundings = generator, roundings * _COMPUTED
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,11 +57,12 @@ class Float64Noise(OperatorMode):
         return tree_map(lambda leaf: self.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf, result)
 
     def moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What float32 holds exactly (zero, counts, powers of two) stays."""
+        """What working precision holds exactly (zero, counts, powers of two) stays."""
         if tensor.dtype is not torch.float64:
             return tensor
         noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=self._generator)
-        return torch.where(tensor.float() == tensor, tensor, _moved_by(tensor, noise, self._roundings))
+        moved = _moved_by(tensor, noise, self._roundings * self._epsilons)
+        return torch.where(tensor.to(self._narrow) == tensor, tensor, moved)
 
     def _of_scores(self, scores: torch.Tensor, dim: int) -> torch.Tensor:
         """What rounding makes of an exponential of large numbers: who computes it twice, as part and as sum of a row, has two of them."""
@@ -100,6 +103,13 @@ class EagerNoise(OperatorMode):
     def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
         """What a unit of rounding is a share of."""
         return leaf.double()
+
+
+class WideNoise(EagerNoise):
+    """Eight times as much: all decisions within the reach of rounding turn over in every other run."""
+
+    def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
+        return 8 * leaf.double()
 
 
 class LastBitNoise(EagerNoise):

@@ -29,7 +29,7 @@ class TieBreaks:
     """Outputs in float64 with these positions chosen, everything moved by rounding."""
 
     def choices(self) -> list[Choice]:
-        """What it chose."""
+        """The positions that the reference chose among values."""
         run = RecordedChoices()
         self.under(run)
         return run.found

@@ -1,1 +1,4 @@
-"""Sets the parameters and buffers that both models have in a trial."""
+"""Sets the parameters and buffers that both models have in a trial.
+
+Start with ``parameter_states.py``.
+"""

@@ -50,7 +50,7 @@ def _found(reference: Reference, saved: State) -> State:
         other = others[names[0]]
         turned = _run(reference, saved | made | dict.fromkeys(names, -other))
         if turned.error or not compare(turned.expected.value, Expected(usual.expected.value), _UNSEEN).ok:
-            continue  # it counts as it is
+            continue  # the parameter's effect shows as it is
         for factor in _FACTORS:
             tried = made | dict.fromkeys(names, other * factor)
             run = _run(reference, saved | tried)

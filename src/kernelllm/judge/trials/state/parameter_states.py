@@ -29,7 +29,7 @@ OWN = "own"
 
 _BUFFERS = TOUCHED.index("touched_buffers")
 _FEW = 3
-"""So many elements of a tensor change."""
+"""Elements of a tensor that change."""
 _SLOW_MS = 500.0
 """Where a call of the candidate takes longer, every other tensor is changed at once, not one of eight."""
 
@@ -51,7 +51,7 @@ class ParameterState:
 
 
 def _random(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
-    """Another one, in which the first number of each parameter with numbers of both signs is zero: nobody may go by that one alone."""
+    """Another random state. In each parameter with numbers of both signs the first is zero: nobody may go by that one alone."""
     made, parameters = alternate_state(reference, seed), dict(reference.model.named_parameters(remove_duplicate=False))
     zeroed = {id(t): _without_first(t) for n, t in made.items() if n in parameters and _is_number(t)}
     return {name: zeroed.get(id(tensor), tensor) for name, tensor in made.items()}

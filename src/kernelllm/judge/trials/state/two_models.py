@@ -22,8 +22,9 @@ _RULES = Rules(tolerance=1e-2, precise=False)
 
 
 def try_two_models(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
-    """Both get as many writes to their parameters, and are called in turn: a second one that is built, and one that is copied. Raises
-    CandidateFailure where one is wrong. What cannot be copied is told."""
+    """Call two models of the candidate in turn, with different parameters: the second one is built, then copied.
+
+    Both get as many writes to their parameters. Raises CandidateFailure where one is wrong. What cannot be copied is told."""
     saved = {name: tensor.clone() for name, tensor in reference.state().items()}
     other = alternate_state(reference, seed)
     same = all(torch.equal(computable(other[name]), computable(tensor)) for name, tensor in saved.items())

@@ -1,1 +1,4 @@
-"""Tries the candidate as users use a module: other calls, modes, settings, attributes and gradients than the problem's own."""
+"""Tries the candidate as users use a module: other calls, modes, settings, attributes and gradients than the problem's own.
+
+Start with ``usage_trials.py``.
+"""

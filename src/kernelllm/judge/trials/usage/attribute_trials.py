@@ -26,7 +26,7 @@ from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.usage.sizes_of_inputs import sizes_of_inputs
 from kernelllm.problems.constant_inputs import texts
 from kernelllm.problems.nested import mapped
-from kernelllm.problems.seeds import own_generators
+from kernelllm.problems.seeds import own_generators, random_state
 
 NAME = "silently_different"
 _MOST, _TOLD, _LARGEST, _FEW = 12, 6, 4096, 64
@@ -121,9 +121,9 @@ def _try_noise(process: CandidateProcess, reference: Reference, inputs: list[Any
         drawn = False
         with failures_logged("no noise by an argument"), reference.calling(seed):
             model = reference.instance.model(INIT_SEED, reference.device, instead={place: _DROPPED}).train(reference.training)
-            before = reference.random_state()
+            before = random_state(reference.device)
             model(*mapped(inputs, torch.Tensor.clone))
-            drawn = reference.random_state() != before
+            drawn = random_state(reference.device) != before
         init = [_DROPPED if place == n else v for n, v in enumerate(args)], {n: _DROPPED if place == n else v for n, v in kwargs.items()}
         if drawn and _right_when_built(process, reference, init, inputs, seed, usual):
             told = f"When built with {_name(reference, place)}={_DROPPED} the reference draws random numbers"
@@ -176,7 +176,7 @@ def _has_a_mode(module: torch.nn.Module, source: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As it is handed to the candidate, which makes of it what it has there."""
+    """A value as it is handed to the candidate's process."""
     if isinstance(value, torch.Tensor):
         return value.flatten().tolist()
     return list(value) if isinstance(value, tuple) else value

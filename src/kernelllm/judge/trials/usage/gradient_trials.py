@@ -59,7 +59,7 @@ def try_gradients(process: CandidateProcess, reference: Reference, seed: int) ->
     restore(process, reference, state)
     _try_in_turn(uses, process, reference, state, seed)
     restore(process, reference, state)
-    _try_losses(uses, process, reference, state, inputs, seed)
+    _try_losses(process, reference, state, inputs, seed)
     _try_more_dimensions(uses, process, reference, state, inputs, seed)
     _try_twice(uses, process, reference, state, inputs, seed, whole)
     restore(process, reference, state)
@@ -133,7 +133,7 @@ def _try_in_turn(
             for inputs in (first, given):
                 own.append(process.run(inputs, seed).value)
                 restore(process, reference, state)
-        except CandidateFailure:  # it does not serve so few
+        except CandidateFailure:  # the candidate does not serve so few rows
             restore(process, reference, state)
             return
         what = f"where a second forward{of} comes between a forward and its backward"
@@ -154,9 +154,7 @@ def _of_half_the_rows(inputs: list[Any]) -> list[Any]:
     return cut
 
 
-def _try_losses(
-    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int
-) -> None:
+def _try_losses(process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int) -> None:
     """Gradients that are added to those that are there, and of a loss that is scaled. Raises CandidateFailure where they are wrong."""
     told = {ADDED: "where gradients are added to those that are there (backward())"}
     if all(torch.finfo(t.dtype).max > _RANGE for t in nested.tensors([inputs, *state.values()]) if t.is_floating_point()):

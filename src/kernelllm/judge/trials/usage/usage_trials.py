@@ -29,17 +29,15 @@ from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.usage.context_trials import try_contexts
-from kernelllm.problems import nested
+from kernelllm.judge.trials.usage.half_difference import half_precision_difference
+from kernelllm.judge.trials.usage.type_trials import try_types
 from kernelllm.problems.inputs import variant
 from kernelllm.problems.nested import mapped
-from kernelllm.problems.seeds import own_generators
+from kernelllm.problems.seeds import own_generators, random_state
 
 NAME = "silently_different"
 _SMALL = 100_000
 """Parameters of a model that takes no long time."""
-_FACTOR, _UNITS, _FEW, _LEAST = 4.0, 16.0, 0.02, 1e-4
-"""In half precision: times eager's own error, units of rounding, share of elements that rounding may decide; and what float32 results of
-a forward that computes in float32 itself may be off, as in the trials (float64 says nothing of its rounding)."""
 _Run = Callable[[], Any]
 
 
@@ -66,11 +64,11 @@ class UsageFindings:
 
 def try_usages(
     process: CandidateProcess, reference: Reference, seed: int, *, own_state: bool, dtypes: Sequence[str] = (),
-    often: int = 0,
+    often: int = 0, source: str = "",
 ) -> UsageFindings:  # fmt: skip
     """Raises CandidateFailure where the candidate is silently different. ``own_state``: it lacks names of the reference's state.
 
-    ``dtypes``: those that it says it serves; ``often``: it seems to count its calls, and so many are made.
+    ``dtypes``: those that it says it serves; ``often``: it seems to count its calls, and so many are made; ``source``: its own.
     """
     uses = UsageFindings()
     inputs = reference.inputs(seed)
@@ -106,7 +104,8 @@ def try_usages(
     for dtype in dtypes:
         _try_dtype(uses, process, reference, state, inputs, seed, dtype)
     if not dtypes:
-        _try_half(uses, process, reference, state, inputs, seed, usual)
+        warnings, limits = try_types(process, reference, state, inputs, seed, usual, source)
+        uses.warnings, uses.ignored = uses.warnings + warnings, uses.ignored + limits
     _try_nan(uses, process, reference, inputs, seed)
     return uses
 
@@ -134,9 +133,9 @@ def _try_random_mode(uses: UsageFindings, process: CandidateProcess, reference: 
     """Tell where the reference draws random numbers in the other mode, as dropout does in training, and the candidate's result stays."""
     drawn = False
     with failures_logged("no run in the other mode"), reference.buffers_restored(), reference.calling(seed), _other_mode(reference.model):
-        before = reference.random_state()
+        before = random_state(reference.device)
         reference.model(*mapped(inputs, torch.Tensor.clone))
-        drawn = reference.random_state() != before
+        drawn = random_state(reference.device) != before
     if not drawn:
         return
     mode = "eval" if reference.training else "training"
@@ -216,51 +215,8 @@ def _try_dtype(
     restore(process, reference, state, values.dtype_name(own.pop()))
 
 
-def _try_half(
-    uses: UsageFindings, process: CandidateProcess, reference: Reference, state: Mapping[str, torch.Tensor], inputs: list[Any], seed: int,
-    usual: Any,
-) -> None:  # fmt: skip
-    """Tell where a model of float32, which was turned into one of half precision, silently gives results of another type or value."""
-    own = {t.dtype for t in (*values.flatten(inputs), *reference.state().values()) if t.is_floating_point()}
-    if own != {torch.float32} or reference.heavy:
-        return
-    model, given = copy.deepcopy(reference.model).to(torch.bfloat16), mapped(inputs, partial(_converted, dtype=torch.bfloat16))
-    expected = result(reference, model, given, seed)
-    if expected is None or [t.shape for t in values.flatten(expected)] != [t.shape for t in values.flatten(usual)]:
-        return
-    with contextlib.suppress(CandidateFailure):
-        process.load(state, reference.training, dtype="bfloat16")
-        value = process.run(given, seed).value
-        if _dtypes(value) != _dtypes(expected):
-            uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results have another type than the reference's.")
-        elif half_precision_difference(value, expected, usual):
-            uses.ignored.append("As a model of bfloat16 (.to(torch.bfloat16)) its results are far from the reference's.")
-    restore(process, reference, state, "float32")
-
-
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def half_precision_difference(value: Any, expected: Any, exact: Any) -> str:
-    """How a result in half precision differs from eager's; empty where rounding may be the cause.
-
-    It may be off by several times eager's own error and by some units of rounding. Whole numbers may hang on rounding altogether, and
-    so may a few elements.
-    """
-    made, wanted, right = (list(nested.tensors(v)) for v in (value, expected, exact))  # the same one twice counts twice
-    if [(t.shape, t.dtype) for t in made] != [(t.shape, t.dtype) for t in wanted]:
-        return "the shapes or types of its results"
-    for mine, eager, truth in zip(made, wanted, right, strict=True):
-        if not eager.is_floating_point() or not eager.numel():
-            continue
-        truth = truth.double()  # what is rounded to float8 by the module stays so
-        rounding = max(_UNITS * torch.finfo(eager.dtype).eps, _LEAST) * truth.square().mean().sqrt()
-        allowed = _FACTOR * (eager.double() - truth).abs().max() + rounding
-        off = ~((mine.double() - truth).abs() <= allowed)
-        if int(off.sum()) > _FEW * off.numel():
-            return f"{int(off.sum())} of {off.numel()} elements are further from the exact result than {float(allowed):.3g}"
-    return ""
 
 
 def _uses_of_the_model(

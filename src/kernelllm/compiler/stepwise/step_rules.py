@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from kernelllm.compiler.steps.step_values import FileInSteps, Given, StepValue, Unsupported
+from kernelllm.compiler.stepwise.step_values import FileInSteps, Given, StepValue, Unsupported
 
 Rule = Callable[..., "StepValue"]
 """Takes the walk, then the arguments as values."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from kernelllm.compiler.loops.before_after import NamesReplaced, names, stored
+from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced
 from kernelllm.compiler.loops.unrolled_layers import layers_of, name_elements, unroll
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem

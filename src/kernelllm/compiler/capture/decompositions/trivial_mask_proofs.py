@@ -1,4 +1,4 @@
-"""Masks of attention that hide nothing, as libraries make them of positions while a model is compiled: attention goes without them."""
+"""Proves while a module is traced, from bounds of positions, that an attention mask hides nothing: attention then goes without it."""
 
 from __future__ import annotations
 

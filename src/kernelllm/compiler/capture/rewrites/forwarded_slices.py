@@ -1,8 +1,8 @@
-"""Slices of a stacked tensor that the forward writes in turn, such as each layer's part of one cache.
+"""Store-to-load forwarding for slices of a stacked tensor that the forward writes in turn, such as each layer's part of one cache.
 
 Tracing makes of ``cache[i].mul_(x)`` a copy of the whole cache with another slice, out of which ``cache[i]`` is read again. Here a slice
 that was written is what was written, and one that was not is read off the cache itself. So nothing reads the copies in between. What goes
-back to an input in the end is written there slice by slice (:mod:`kernelllm.compiler.inductor.written_parts`).
+back to an input in the end is written there slice by slice (:mod:`kernelllm.compiler.inductor.in_place_slices`).
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
-from kernelllm.compiler.steps.step_losses import LOSSES
-from kernelllm.compiler.steps.step_values import FileInSteps, Given, StepValue, Unsupported
+from kernelllm.compiler.stepwise.step_losses import LOSSES
+from kernelllm.compiler.stepwise.step_values import FileInSteps, Given, StepValue, Unsupported
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.steps.step_rules import Rule
+    from kernelllm.compiler.stepwise.step_rules import Rule
 
 
 def dims_text(dim: Given) -> str:

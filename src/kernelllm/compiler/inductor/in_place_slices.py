@@ -1,6 +1,6 @@
-"""Parts of one input that are written one after the other, as the states of several layers are in one tensor: ``states[i].mul_(decay)``.
+"""Writes into slices of one input are done in place, as for the states of several layers in one tensor: ``states[i].mul_(decay)``.
 
-A functional graph makes a new tensor of all parts at each write. Here each is written where it is, and what is written over is dropped.
+A functional graph makes a new tensor of all slices at each write. Here each is written where it is, and what is written over is dropped.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelllm.compiler.steps.step_values import FileInSteps, Given, StepValue, Unsupported
+from kernelllm.compiler.stepwise.step_values import FileInSteps, Given, StepValue, Unsupported
 
 if TYPE_CHECKING:
-    from kernelllm.compiler.steps.step_rules import Rule
+    from kernelllm.compiler.stepwise.step_rules import Rule
 
 
 def _length(w: FileInSteps, x: StepValue, dim: str, *kept: StepValue) -> StepValue:

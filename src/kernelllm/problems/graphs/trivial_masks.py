@@ -1,4 +1,4 @@
-"""Masks of attention in a graph of Dynamo's that hide nothing, as libraries make them of positions while a model is compiled.
+"""Attention masks that hide nothing are dropped from a graph of Dynamo's: libraries make such masks of positions in every forward.
 
 torch takes attention under a mask apart where its fast kernels do not take the mask, and computes all of its scores in float32.
 """

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from kernelllm.compiler.steps.step_values import StepValue, Unsupported
+from kernelllm.compiler.stepwise.step_values import StepValue, Unsupported
 
 _TENSORS: Final = ("x", "y", "z", "w", "p", "q", "u", "v")
 _NUMBERS: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "k", "l", "m", "n")

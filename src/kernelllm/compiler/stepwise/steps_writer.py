@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import torch
 
-from kernelllm.compiler.steps.forward_walk import Walk, definitions
-from kernelllm.compiler.steps.step_values import Unsupported
-from kernelllm.compiler.steps.steps_kernel import StepsKernel
+from kernelllm.compiler.stepwise.forward_walk import Walk, definitions
+from kernelllm.compiler.stepwise.step_values import Unsupported
+from kernelllm.compiler.stepwise.steps_kernel import StepsKernel
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
@@ -36,7 +36,7 @@ def written(problem: Problem) -> str:
         if methods.keys() - {"__init__", "forward"} or others or bases not in (["nn.Module"], ["torch.nn.Module"]):
             raise Unsupported("other methods")
         walk = _walked(problem, methods["forward"])
-        return _file(model, methods, walk)
+        return _file(methods, walk)
     except _FAILED as error:
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
@@ -58,7 +58,7 @@ def _walked(problem: Problem, forward: ast.FunctionDef) -> Walk:
     return walk
 
 
-def _file(model: ast.ClassDef, methods: dict[str, ast.FunctionDef], walk: Walk) -> str:
+def _file(methods: dict[str, ast.FunctionDef], walk: Walk) -> str:
     known = definitions()
     sections: dict[str, str] = {}
 
@@ -76,14 +76,14 @@ def _file(model: ast.ClassDef, methods: dict[str, ast.FunctionDef], walk: Walk) 
             add(part)
     if not any("@triton.jit" in text for text in sections.values()):
         raise Unsupported("nothing to compute")
-    text = "\n\n\n".join([*sections.values(), _class(model, methods, walk.lines)])
+    text = "\n\n\n".join([*sections.values(), _class(methods, walk.lines)])
     functional = "import torch.nn.functional as F\n" if re.search(r"\bF\.", text) else ""
     device = "from triton.language.extra import libdevice\n" if "libdevice." in text else ""
     first = "import math\n\n" if re.search(r"\bmath\.", text) else ""
     return f"{first}{_IMPORTS.format(functional=functional, device=device)}\n\n{text}\n"
 
 
-def _class(model: ast.ClassDef, methods: dict[str, ast.FunctionDef], lines: list[str]) -> str:
+def _class(methods: dict[str, ast.FunctionDef], lines: list[str]) -> str:
     forward = methods["forward"]
     signature = ", ".join(a.arg for a in forward.args.args)
     parts = ["class ModelNew(nn.Module):"]

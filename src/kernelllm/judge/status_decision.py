@@ -1,4 +1,4 @@
-"""Turns what was seen into one verdict."""
+"""Decides a candidate's status and message, and sums up what its processes reported of kernels and limits."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from kernelllm.compiler.emit.helpers import PLAIN, Definition, library
-from kernelllm.compiler.steps import step_calls, step_rules
-from kernelllm.compiler.steps.step_values import FileInSteps, StepValue, Unsupported
-from kernelllm.compiler.steps.steps_kernel import StepsKernel
+from kernelllm.compiler.stepwise import step_calls, step_rules
+from kernelllm.compiler.stepwise.step_values import FileInSteps, StepValue, Unsupported
+from kernelllm.compiler.stepwise.steps_kernel import StepsKernel
 from kernelllm.core.text import syntax_tree
 
 _NUMBER = (bool, int, float)
@@ -378,7 +378,7 @@ RESERVED: Final = frozenset({"torch", "nn", "F", "triton", "tl", "math", "self",
 @cache
 def definitions() -> dict[str, Definition]:
     """What a file may have besides its own kernels, by name."""
-    return library(PLAIN) | library("steps/library")
+    return library(PLAIN) | library("stepwise/library")
 
 
 @cache

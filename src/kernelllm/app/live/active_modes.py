@@ -1,4 +1,4 @@
-"""What is around a call of a module with kernels: transformations, traces and modes of torch, and the types of its parameters."""
+"""Modes of torch that are active around a call (``vmap``, ``jvp``, tracing, autocast), and the types of the module's parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils._device import DeviceContext
 _type = operator.attrgetter("dtype")
 
 
-def watcher() -> str:
+def active_mode() -> str:
     """Who sees or changes torch's operators just now, of which kernels call none; empty where nobody does."""
     if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return "a transformation of torch.func, or forward-mode gradients"

@@ -1,0 +1,39 @@
+"""Takes a function from where the version of the kernel language has it."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+PROBLEM = "relu"
+EXPECT = "correct"
+WARNS = ""
+
+
+def is_new():
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 0)
+
+
+if is_new():
+    from triton.language.extra import libdevice
+else:
+    libdevice = tl.math
+bigger = tl.maximum if hasattr(tl, "maximum") else tl.math.max
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(y_ptr + offsets, bigger(x, 0.0), mask=mask)
+
+def relu(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return relu(x)
