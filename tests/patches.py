@@ -111,6 +111,8 @@ CAPTURE = (
         "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step);"
         "FunctionalTensor.fill_diagonal_",
     ),
+    *_each("compiler/capture/intercept.py", "products of many small matrices are sums", "torch",
+           "matmul;Tensor.matmul;Tensor.__matmul__"),
     *_each("compiler/capture/intercept.py", "it reads the sizes of an einsum's operands", "opt_einsum", "contract_path"),
     *_each("compiler/capture/decompositions/grid_samples.py", "outside of an image torch's reads its first pixel times 0",
            "torch._decomp.decompositions", "_grid_sampler_2d(a, grid, interpolation_mode, padding_mode, align_corners, _expand_grid)"),

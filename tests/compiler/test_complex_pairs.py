@@ -220,3 +220,21 @@ def test_on_the_path_for_known_sizes_nobody_waits_to_learn_that_a_matrix_was_sin
         out = linear_algebra.checked(solver, (a, *right), {}, raises=False)
         assert out[0].isfinite().all()
         assert out[1].isnan().all()
+
+
+LATTICE = """
+class Model(nn.Module):
+    def forward(self, links):
+        plaquette = links @ links.roll(-1, 1) @ links.roll(-1, 2).mH
+        return torch.view_as_real(plaquette)
+batch, time, side, colours = 2, 4, 6, 3
+def get_inputs(): return [torch.randn(batch, time, side, colours, colours, dtype=torch.complex64)]
+def get_init_inputs(): return []
+"""
+
+
+def test_small_matrices_on_a_lattice_are_multiplied_where_they_lie(quick: Judge) -> None:
+    source = compiled(problem(LATTICE), Options())
+    assert "batched_matmul" not in source
+    verdict = quick.judge(problem(LATTICE), Candidate(source=source))
+    assert verdict.correct, verdict.message

@@ -8,6 +8,7 @@ import torch
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
 from kernelllm.judge.trials.state.alternate_states import alternate_state, missing_but_used
+from kernelllm.judge.trials.state.amplified_terms import amplified_parameters
 
 SOURCE = """
 import torch, torch.nn as nn
@@ -84,3 +85,11 @@ def test_what_a_forward_keeps_is_no_state() -> None:
     assert one.model.seen is not None
     assert one.state() == {}
     assert missing_but_used(one, ("seen",), 7) == ()
+
+
+def test_parameters_are_not_so_large_that_rounding_decides_about_positions() -> None:
+    """Codes of a quantiser behind a large bias: whoever rounds otherwise gets others."""
+    for factor, found in (("1e5", ["b"]), ("1e7", [])):
+        code = f"({factor} * (1e-4 * self.b).square().sum() ** 2 * x).floor().long()"
+        one = reference("self.b = nn.Parameter(torch.randn(8))", f"(x + 1e-4 * self.b, {code})")
+        assert list(amplified_parameters(one)) == found

@@ -89,6 +89,9 @@ def test_which_constants_shape_the_model() -> None:
     source += "def get_inputs(): return [rows, width]\ndef get_init_inputs(): return [hidden]"
     assert {"width", "hidden"} <= model_constants(source)
     assert "rows" not in model_constants(source)
+    reads = "    def forward(self, x, scale=spare):\n        rows, n = x.shape\n        global kept\n        kept = [deep for deep in x]\n"
+    source = source.replace(": pass\n", f":\n{reads}") + "\nkept = deep = spare = 5"
+    assert model_constants(source) & {"rows", "kept", "deep", "spare", "hidden"} == {"kept", "spare", "hidden"}
 
 
 @pytest.mark.parametrize(

@@ -145,11 +145,10 @@ def model_constants(source: str) -> frozenset[str]:
     parts = {c.name: c.name.rpartition("_dim")[0] for c in _constants(source) if "_dim" in c.name}
     feeds: list[tuple[set[str], set[str]]] = []
     for statement in tree.body:
-        names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
         if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
             feeds += _feeds(statement)
         elif not (isinstance(statement, ast.FunctionDef) and statement.name == "get_inputs"):
-            used |= names
+            used |= _global_names(statement)
     before = -1
     while before != len(used):
         before = len(used)
@@ -157,6 +156,36 @@ def model_constants(source: str) -> frozenset[str]:
             if stored & used:
                 used |= names
     return frozenset(used | {part for part, whole in parts.items() if whole in used})
+
+
+def _global_names(node: ast.AST) -> set[str]:
+    """Names in ``node`` but for those that are a function's or a comprehension's own (``batch, rows = x.shape``)."""
+    names = {node.id} if isinstance(node, ast.Name) else set[str]().union(*map(_global_names, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        return names - own | _global_names(node.generators[0].iter)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        outside = [*node.args.defaults, *filter(None, node.args.kw_defaults), *getattr(node, "decorator_list", ())]
+        return names - _local_names(node) | set[str]().union(*map(_global_names, outside))
+    return names
+
+
+def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    local = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+    shared: set[str] = set()
+    inside: list[ast.AST] = [*function.body] if isinstance(function.body, list) else []
+    while inside:
+        node = inside.pop()
+        if isinstance(node, ast.Global):
+            shared |= set(node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            local.add(node.id)
+        if not isinstance(node, _SCOPES):
+            inside += ast.iter_child_nodes(node)
+    return local - shared
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _feeds(statement: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[tuple[set[str], set[str]]]:

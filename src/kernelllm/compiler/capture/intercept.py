@@ -38,6 +38,7 @@ from kernelllm.compiler.capture.decompositions import (
     scalar_index,
     selection_rules,
     size_checks,
+    small_products,
     special_functions,
     window_sums,
 )
@@ -104,6 +105,8 @@ def whole_layers(options: Options) -> Iterator[None]:
         *((F, *rule) for part in (composite_functions, batched_functions, size_checks) for rule in part.NN_FUNCTIONS.items()),
         (torch.Tensor, "cumprod", composite_functions.cumprod), (torch.Tensor, "quantile", composite_functions.quantile),
         (torch.Tensor, "nanquantile", composite_functions.nanquantile), (F, "ctc_loss", _ctc_loss),
+        (torch, "matmul", small_products.matmul), (torch.Tensor, "matmul", small_products.matmul),
+        (torch.Tensor, "__matmul__", small_products.matmul),
         (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
         *((torch, name, rule) for name, rule in {**composite_functions.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]

@@ -5,14 +5,22 @@ Of ``x + 1e-6 * layer(x)``, the layer may be left out where its parameters have 
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Any
+
+import torch
+
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.state.alternate_states import State, alternate_state
+from kernelllm.problems import nested
 
 _FACTORS = (1e3, 1e6)
 _MOST = 16
 """Parameters that are looked at: each takes a run of the reference."""
+_ROUNDINGS = 6
+"""Runs under other roundings, for outputs that hold whole numbers."""
 _UNSEEN, _SEEN = Rules(tolerance=1e-3, scaled=True, precise=False), Rules(tolerance=1e-2, scaled=True, precise=False)
 """What hardly changes an output, and what does."""
 
@@ -58,7 +66,15 @@ def _run(reference: Reference, state: State) -> ReferenceRun:
 
 
 def _well_known(run: ReferenceRun) -> bool:
-    """Whether eager gives the numbers of float64."""
+    """Whether eager gives the numbers of float64, and positions and codes that another rounding leaves as they are."""
     if run.error or not run.finite or not run.refine(rounding=False) or not run.expected.has_exact:
         return False
-    return compare(run.expected.value, run.by_float64(), _UNSEEN).ok
+    if not compare(run.expected.value, run.by_float64(), _UNSEEN).ok:
+        return False
+    kept = _whole_numbers(run.expected.value)
+    others = islice(run.all_roundings(), _ROUNDINGS) if kept else ()
+    return all(torch.equal(mine, its) for one in others for mine, its in zip(kept, _whole_numbers(one), strict=True))
+
+
+def _whole_numbers(value: Any) -> list[torch.Tensor]:
+    return [t for t in nested.tensors(value) if not t.is_floating_point() and not t.is_complex()]
