@@ -349,9 +349,9 @@ INDUCTOR = (
 )  # fmt: skip
 
 LAUNCHES = (
-    *_each("app/dynamo/replayed_host.py", "launches beside a file's launchers are seen", "triton.runtime.jit",
+    *_each("backends/triton/host_calls.py", "launches beside a file's launchers are seen", "triton.runtime.jit",
            "JITFunction.run(self, args, grid, warmup, kwargs)"),
-    *_each("app/dynamo/replayed_host.py", "a file's memory for descriptors is set again", "triton", "set_allocator(allocator)"),
+    *_each("backends/triton/host_calls.py", "a file's memory for descriptors is set again", "triton", "set_allocator(allocator)"),
     *_each("the worker", "launches are seen, suppressed or compiled only", "triton.runtime.jit",
            "JITFunction.run(self, args, grid, warmup, kwargs)"),
     *_each("the worker", "launches of compiled objects are seen too", "triton.compiler.compiler", "CompiledKernel._init_handles(self)"),

@@ -321,6 +321,14 @@ class Backend(ABC):
         """Whether kernels run in this very process without a device, for tests and trials, because the person has asked for it."""
         return False
 
+    def watched_calls(
+        self, launched: Callable[[], None], set_up: Callable[[Callable[[], None]], None]
+    ) -> AbstractContextManager[None]:  # fmt: skip
+        """Inside it, a launch of this thread calls ``launched`` first, which may raise, and what host code sets up for its launches
+        is handed to ``set_up`` as a function that does so again.
+        """
+        return nullcontext()
+
     @abstractmethod
     def watch(self, mode: Mode, observer: Observer) -> Launches:
         """Tell ``observer`` of every launch of this process from now on. Called once, before the candidate is loaded.

@@ -7,7 +7,6 @@ which Dynamo guards. So a run is recorded, below Python's arithmetic, and later 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.app.dynamo.host_code import launch_of
+from kernelllm.backends.base import open_backend
+from kernelllm.core.types import DEFAULT_BACKEND
 
 Run = Callable[..., Sequence[Any]]
 _LAUNCHERS = ("Launcher", "AlikeLauncher")
@@ -73,7 +74,7 @@ class _Recording(TorchDispatchMode):
         """Each with the names that it reads."""
         self.names: dict[str, Any] = {"torch": torch}
         self._bases: dict[int, tuple[str, torch.Tensor]] = {}
-        self._thread, self._launching = threading.get_ident(), False
+        self._launching = False
         for at, tensor in enumerate(inputs):
             storage = tensor.untyped_storage()._cdata
             if storage in self._bases or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.data_ptr() & 15:
@@ -124,30 +125,20 @@ class _Recording(TorchDispatchMode):
     @contextmanager
     def of_launches(self, module: ModuleType) -> Iterator[None]:
         """Notes what the file's launchers launch, and its scratch memory. A launch beside them cannot be repeated."""
-        import triton
-        from triton.runtime.jit import JITFunction
-
         launchers = {name: value for name, value in vars(module).items() if type(value).__name__ in _LAUNCHERS}
-        run, set_allocator = JITFunction.run, triton.set_allocator
-
-        def watched(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == self._thread and not self._launching:
-                raise NotReplayable
-            return run(kernel, *args, **kwargs)
-
-        def noted(allocator: Any) -> None:
-            if threading.get_ident() == self._thread:
-                self.lines.append((f"set_allocator({self._constant(allocator)})", set()))
-            set_allocator(allocator)
-
         vars(module).update({name: _Noting(launcher, self) for name, launcher in launchers.items()})
-        self.names["set_allocator"] = set_allocator
-        JITFunction.run, triton.set_allocator = watched, noted
         try:
-            yield
+            with open_backend(DEFAULT_BACKEND).watched_calls(self._launch_begins, self._set_up):
+                yield
         finally:
-            JITFunction.run, triton.set_allocator = run, set_allocator
             vars(module).update(launchers)
+
+    def _launch_begins(self) -> None:
+        if not self._launching:
+            raise NotReplayable
+
+    def _set_up(self, again: Callable[[], None]) -> None:
+        self.lines.append((f"{self._constant(again)}()", set()))
 
     def launch(self, launcher: Any, grid: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Launch, and note it."""

@@ -8,7 +8,8 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kernelllm.backends import base
@@ -135,6 +136,14 @@ class Triton(base.Backend):
         driver.install("sm_90")
         interpreter.install()
         return True
+
+    def watched_calls(
+        self, launched: Callable[[], None], set_up: Callable[[Callable[[], None]], None]
+    ) -> AbstractContextManager[None]:  # fmt: skip
+        """Of JIT functions, and the allocator of scratch memory."""
+        from kernelllm.backends.triton import host_calls
+
+        return host_calls.watched(launched, set_up)
 
     def watch(self, mode: Mode, observer: Observer) -> Launches:
         """Launches of the interpreter, of the compiler, or of the GPU."""
