@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.text import LARGEST
@@ -61,6 +64,22 @@ def test_what_does_not_come_back_is_given_up_and_its_line_told(
     assert [line.partition("(")[0] for line in caplog.messages] == ["p: get_inputs" if place == "inputs" else "p: forward"]
     assert "() has not come back yet" in caplog.text
     assert "not done" in refused(problem(**{place: endless}))  # kept: nothing runs again
+
+
+def test_dynamo_compiles_after_a_problem_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+    import torch.nn.attention.flex_attention
+
+    monkeypatch.setattr(first_run, "SECONDS", 0.3)
+    refused(problem(forward="time.sleep(1e6)  # in a mode that it never leaves"))
+    seen: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        seen.append(graph)
+        return graph.forward
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(3))
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("leaves", ["sys.exit(0)", "raise SystemExit", "raise KeyboardInterrupt", "quit()", "raise GeneratorExit"])

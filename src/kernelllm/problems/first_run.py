@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 from kernelllm.core.errors import ProblemError
 from kernelllm.core.types import Problem
-from kernelllm.problems import sizes
+from kernelllm.problems import sizes, unfused_flex
 from kernelllm.problems.instance import Instance, explain
 from kernelllm.problems.seeds import lent, own_generators
 from kernelllm.problems.trace import WAYS, Trace
@@ -199,7 +199,7 @@ def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.Sta
     """
     thread = _Watched(call)
     seconds *= min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _IMPORT_FACTOR)
-    start = time.monotonic()
+    start, modes = time.monotonic(), _dispatch_modes()
     thread.start()
     try:
         thread.join(min(seconds, REMARK_SECONDS))
@@ -209,6 +209,8 @@ def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.Sta
         while thread.is_alive() and time.monotonic() - start < seconds * _IMPORT_FACTOR and _importing(thread.stack()):
             thread.join(seconds / 10)
         if thread.is_alive():
+            _reset_dispatch_modes(modes)
+            unfused_flex.given_up(thread.ident or 0)
             raise GivenUp(seconds, thread.stack())
     finally:
         thread.stop()
@@ -217,6 +219,23 @@ def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.Sta
     if thread.error is not None:
         raise Exited(thread.error)
     return thread.result[0]
+
+
+_DISPATCH = "torch.utils._python_dispatch"
+_MODES = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode", "_is_in_any_mode_without_ignore_compile_internals")
+"""What torch notes of dispatch modes, for all threads alike. Dynamo compiles nothing while one is true."""
+
+
+def _dispatch_modes() -> dict[str, bool]:
+    found = sys.modules.get(_DISPATCH)
+    return {name: getattr(found, name, False) for name in _MODES}
+
+
+def _reset_dispatch_modes(before: dict[str, bool]) -> None:
+    """A thread that was given up never leaves its modes."""
+    found = sys.modules.get(_DISPATCH)
+    for name, value in before.items() if found else ():
+        setattr(found, name, value)
 
 
 def _importing(stack: traceback.StackSummary) -> bool:

@@ -22,8 +22,8 @@ Operator = Callable[..., tuple[Any, Any, Any]]
 
 _lock = threading.Lock()
 _real: dict[str, Any] = {}
-_open: list[dict[str, Any]] = []
-"""What is in the place of torch's names in each context that is open, the innermost last."""
+_open: list[tuple[int, dict[str, Any]]] = []
+"""The thread of each context that is open, and what is in the place of torch's names in it; the innermost last."""
 _stances: list[Any] = []
 """What keeps torch's compiler from its work, until the last context closes."""
 
@@ -33,7 +33,7 @@ def unfused_flex(attention: Operator | None = None) -> Iterator[None]:
     """While open, ``flex_attention`` is ``attention``, torch's own definition where there is none; a block mask is its function alone.
 
     Does nothing where nobody has imported it. For callers that hold the TORCH lock, as all do that run problem code. A thread that was
-    given up may leave later than those around it: torch's names are back once all have left.
+    given up may leave later than those around it, or never (:func:`given_up`): torch's names are back once all others have left.
     """
     module = sys.modules.get(_MODULE)
     if module is None:
@@ -43,17 +43,31 @@ def unfused_flex(attention: Operator | None = None) -> Iterator[None]:
     with _lock:
         if not _open:
             _real.update({name: getattr(module, name) for name in mine})
-        _open.append(mine)
+        _open.append((threading.get_ident(), mine))
         vars(module).update(mine)
     try:
         with _left_uncompiled() if "torch._dynamo" in sys.modules else contextlib.nullcontext():
             yield
     finally:
-        with _lock:
-            _open[:] = [one for one in _open if one is not mine]
-            vars(module).update(_open[-1] if _open else _real)
-            while not _open and _stances:
-                _stances.pop().__exit__(None, None, None)
+        _closed(lambda one: one[1] is mine)
+
+
+def given_up(thread: int) -> None:
+    """What a thread has open is closed, since it may never come back; torch's compiler would work for nobody until then."""
+    _closed(lambda one: one[0] == thread)
+
+
+def _closed(which: Callable[[tuple[int, dict[str, Any]]], bool]) -> None:
+    module = sys.modules.get(_MODULE)
+    if module is None:
+        return
+    with _lock:
+        if not _open:
+            return
+        _open[:] = [one for one in _open if not which(one)]
+        vars(module).update(_open[-1][1] if _open else _real)
+        while not _open and _stances:
+            _stances.pop().__exit__(None, None, None)
 
 
 def _replacements(module: Any, attention: Operator) -> dict[str, Any]:
