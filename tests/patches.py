@@ -158,10 +158,6 @@ CAPTURE = (
            "torch.nn.attention.flex_attention", "_vmap_for_bhqkv(fn, prefix, suffix, out_dims, group_dim);_identity;noop_mask", "called"),
     *_each("compiler/capture/decompositions/flex_scores.py", "positions are indices", "torch._dynamo._trace_wrapped_higher_order_op",
            "TransformGetItemToIndex", "called"),
-    *_each(
-        "problems/first_run.py", "a thread that was given up leaves its modes", "torch.utils._python_dispatch",
-        "_is_in_torch_dispatch_mode;_is_in_non_infra_torch_dispatch_mode;_is_in_any_mode_without_ignore_compile_internals",
-    ),
     *_each("problems/unfused_flex.py", "what torch.compile gave runs as it is", "torch._dynamo.config", "error_on_nested_fx_trace"),
     *_each("compiler/capture/intercept.py", "a decision that only refuses is passed", "torch", "Tensor.__bool__"),
     *_each("compiler/capture/intercept.py", "a decision on values is traced both ways", "torch", "allclose"),

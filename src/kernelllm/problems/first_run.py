@@ -199,7 +199,7 @@ def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.Sta
     """
     thread = _Watched(call)
     seconds *= min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _IMPORT_FACTOR)
-    start, modes = time.monotonic(), _dispatch_modes()
+    start = time.monotonic()
     thread.start()
     try:
         thread.join(min(seconds, REMARK_SECONDS))
@@ -209,7 +209,6 @@ def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.Sta
         while thread.is_alive() and time.monotonic() - start < seconds * _IMPORT_FACTOR and _importing(thread.stack()):
             thread.join(seconds / 10)
         if thread.is_alive():
-            _reset_dispatch_modes(modes)
             unfused_flex.given_up(thread.ident or 0)
             raise GivenUp(seconds, thread.stack())
     finally:
@@ -219,23 +218,6 @@ def watched(call: Callable[[], T], seconds: float, told: Callable[[traceback.Sta
     if thread.error is not None:
         raise Exited(thread.error)
     return thread.result[0]
-
-
-_DISPATCH = "torch.utils._python_dispatch"
-_MODES = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode", "_is_in_any_mode_without_ignore_compile_internals")
-"""What torch notes of dispatch modes, for all threads alike. Dynamo compiles nothing while one is true."""
-
-
-def _dispatch_modes() -> dict[str, bool]:
-    found = sys.modules.get(_DISPATCH)
-    return {name: getattr(found, name, False) for name in _MODES}
-
-
-def _reset_dispatch_modes(before: dict[str, bool]) -> None:
-    """A thread that was given up never leaves its modes."""
-    found = sys.modules.get(_DISPATCH)
-    for name, value in before.items() if found else ():
-        setattr(found, name, value)
 
 
 def _importing(stack: traceback.StackSummary) -> bool:
