@@ -97,7 +97,7 @@ class _File:
 
 
 def or_unrolled(name: str, text: str, unrolled: Callable[[], str]) -> str:
-    """The file ``text`` with the loop of the problem; the unrolled one where there is none, or where that has autograd compute gradients."""
+    """The file ``text`` with the problem's loop; the unrolled one where there is none, or where that has autograd compute gradients."""
     if not text or "autograd.grad(" not in text.partition("class ModelNew")[2]:
         return text or unrolled()
     try:

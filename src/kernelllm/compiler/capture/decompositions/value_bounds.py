@@ -45,11 +45,11 @@ def range_of(node: Any, found: dict[Node, Any] | None = None) -> tuple[Any, Any]
     """
     found = {} if found is None else found
     if isinstance(node, Node):
-        if node in found or len(found) > _FEW:
-            return found.get(node)
-        found[node] = None
-        found[node] = _range(node, found)
-        return found[node]
+        if node not in found:
+            found[node] = None
+            found[node] = _range(node, found) if len(found) <= _FEW else None
+        known: tuple[Any, Any] | None = found[node]
+        return known
     return _range(node, found)
 
 
