@@ -718,6 +718,21 @@ def test_attention_under_a_mask_stays_one_operator_where_no_gradients_are_taken(
         assert ("scaled_dot_product_attention(" in process.orders[-1].problem.source) is not gradients
 
 
+def test_attention_under_a_mask_has_one_type_below_autocast(process: References) -> None:
+    def attend(x: torch.Tensor, weight: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        query = x.cos()  # stays float32, as rotated queries do
+        return nn.functional.scaled_dot_product_attention(query, query, x @ weight, mask)
+
+    x, weight = torch.randn(2, 2, 5, 8), torch.randn(8, 8)
+    for mask in (torch.rand(5, 5) > 0.3, torch.randn(5, 5)):
+        torch._dynamo.reset()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            fast = torch.compile(attend, backend=kernelllm, options={"fallback": "eager"})
+            for _ in range(2):
+                torch.testing.assert_close(fast(x, weight, mask), attend(x, weight, mask))
+    assert "scaled_dot_product_attention(" in process.orders[-1].problem.source
+
+
 def test_a_convolution_s_weights_are_the_file_s_own_and_those_of_the_module_at_each_call(process: References) -> None:
     """So that the file makes what follows from them once."""
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1)).eval()
