@@ -25,6 +25,8 @@ _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
 _SIZES = (*INDEXING, "repeat_interleave", "bincount", "_local_scalar_dense", "histc", "triu_indices", "put")
 """Parts of the names of operators to which a large number is a position, or an amount of memory."""
 _OF_ANY_SIZE = LARGE, WIDE, BELOW_ZERO, HUGE, LOWEST
+_POSITIONS, _OUTSIDE = (LARGE, WIDE), "illegal memory access"
+"""Kinds at which a kernel that goes as far as a length says leaves its tensors; the reference may compare with it alone."""
 _OF_SCORES = ("softmax", "exp", "max")
 """Parts of the names of operators that give numbers for minus infinity."""
 
@@ -48,7 +50,9 @@ def try_unconstrained_inputs(process: CandidateProcess, reference: Reference, se
             except CandidateFailure as failure:
                 said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
                 told, text = (limits, f"It refuses inputs {WHERE[kind]}: {said}")
-                if not failure.refused:
+                if kind in _POSITIONS and failure.message.startswith(_OUTSIDE):
+                    text = f"It takes whole numbers for lengths or positions within its tensors: {said}"
+                elif not failure.refused:
                     told, text = warnings, f"Right for inputs as the problem draws them; it fails {WHERE[kind]}: {said}"
                 told.append(text)
             else:
