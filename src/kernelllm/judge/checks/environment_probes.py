@@ -23,6 +23,11 @@ _OF_TORCH = (
     "cuda.memory_reserved", "cuda.max_memory_reserved", "cuda.memory_stats", "cuda.memory_snapshot", "cuda.memory_summary",
     "cuda.mem_get_info", "cuda.memory", "cuda.memory_usage", "cuda.list_gpu_processes", "cuda.utilization", "cuda.temperature",
     "cuda.power_draw", "cuda.clock_rate", "cuda.is_initialized", "cuda._is_in_bad_fork", "_C._get_tracing_state",
+    "utils.deterministic", "backends.mkldnn", "backends.mkl", "backends.openmp", "backends.nnpack", "backends.opt_einsum",
+    "backends.quantized", "backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.math_sdp_enabled",
+    "backends.cuda.cudnn_sdp_enabled", "backends.cuda.preferred_linalg_library", "backends.cuda.preferred_blas_library",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction", "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation", "backends.cuda.cufft_plan_cache",
 )  # fmt: skip
 _OF_PYTHON = (
     "platform", "os.cpu_count", "os.process_cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "os.getloadavg",
