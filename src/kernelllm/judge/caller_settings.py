@@ -157,7 +157,7 @@ def given(name: str, inputs: Any) -> Any:
             return tensor
         if name == RESULTS:
             return tensor.detach().requires_grad_(True).view_as(tensor)
-        parameter = torch.nn.Parameter(tensor.detach(), False)
+        parameter = torch.nn.Parameter(tensor.detach())
         parameter.grad = torch.ones_like(parameter) if not parameter.is_complex() else None
         return parameter
 

@@ -83,6 +83,12 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 what = _VERSIONS
             case ast.Call(func=ast.Name(id="hash"), args=[text]) if known.text(text) is not None:
                 what = "for the hash of a text, another one in each process"
+            case ast.Call(func=ast.Name(id="hash" | "id"), args=[ast.Call(func=ast.Name(id="object"))]):
+                what = "for the address of an object, another one in each process"
+            case ast.Call(func=ast.Attribute(attr="seed"), args=[], keywords=[]):
+                what = "for a seed that nobody knows"
+            case ast.Call(func=ast.Name(id="iter" | "next" | "list" | "tuple"), args=[ast.Set(), *_]) | ast.For(iter=ast.Set()):
+                what = "for the order of a set, another one in each process"
             case ast.If(test=test) | ast.IfExp(test=test) if _is_gpu(test):
                 what = _WHICH_GPU
             case ast.Compare(left=left, comparators=others):
