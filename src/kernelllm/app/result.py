@@ -10,7 +10,6 @@ import kernelllm
 from kernelllm.app import verdict_view
 from kernelllm.core.types import Attempt, Problem, Verdict
 
-
 COMPILER: Final = "compiler"
 NEXT: Final = "let the compiler write it, which needs no model: the same without -m (model=)"
 """What a person can do whose language model wrote nothing right."""

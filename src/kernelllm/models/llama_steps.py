@@ -29,7 +29,7 @@ class _Matrix(NamedTuple):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[rows, length, input] to [rows, length, output]."""
-        if self.int8 is None or x.shape[1] > 1:
+        if self.int8 is None or self.scale is None or x.shape[1] > 1:
             return F.linear(x, self.weight)
         ones = x.new_ones(len(self.int8), dtype=torch.bfloat16)  # scales would be rounded to this type, too
         made = torch._weight_int8pack_mm(x[:, 0].bfloat16().contiguous(), self.int8, ones)
