@@ -106,7 +106,8 @@ class EagerNoise(OperatorMode):
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
             return leaf
         noise = torch.rand(leaf.shape, dtype=torch.float64, device=leaf.device, generator=self._generator)
-        return (leaf + self._unit(leaf) * torch.finfo(leaf.dtype).eps * (2 * noise - 1)).to(leaf.dtype)
+        moved = (leaf + self._unit(leaf) * torch.finfo(leaf.dtype).eps * (2 * noise - 1)).to(leaf.dtype)
+        return torch.where(leaf.isfinite(), moved, leaf)  # a mask's minus infinity is no number that rounds
 
     def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
         """What a unit of rounding is a share of."""
