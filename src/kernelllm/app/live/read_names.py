@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import sys
 import types
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
+_PYTHON = str(Path(dis.__file__).parent)
 _MOST = 400
 """Functions that are looked into."""
 
@@ -41,7 +44,7 @@ class ReadNames:
         self._names: dict[str, None] = {}
         many = list(modules)
         kinds = list(dict.fromkeys(map(type, many)))
-        self._bases = list(dict.fromkeys(base for kind in kinds for base in kind.__mro__ if not _is_torch(base)))
+        self._bases = list(dict.fromkeys(base for kind in kinds for base in kind.__mro__ if not _is_elsewhere(base)))
         for kind in kinds:
             owner = next((base for base in kind.__mro__ if "forward" in vars(base)), None)
             if owner is not None:
@@ -64,7 +67,7 @@ class ReadNames:
             value = value.fget
         elif isinstance(value, staticmethod | classmethod | types.MethodType | functools.cached_property):
             value = getattr(value, "__func__", None) or getattr(value, "func", None)
-        if not isinstance(value, types.FunctionType) or _is_torch(value) or len(self.functions) >= _MOST or id(value) in self._seen:
+        if not isinstance(value, types.FunctionType) or _is_elsewhere(value) or len(self.functions) >= _MOST or id(value) in self._seen:
             return
         self._seen.add(id(value))
         self.functions.append(value)
@@ -82,7 +85,7 @@ class ReadNames:
             found = value.__globals__.get(name, value)
             if found is not value and _is_kept(found):
                 self._place(value.__globals__, name, found)
-            elif isinstance(found, type | types.ModuleType) and not _is_torch(found):  # settings, or functions, by ``CONFIG.scale``
+            elif isinstance(found, type | types.ModuleType) and not _is_elsewhere(found):  # settings, or functions, by ``CONFIG.scale``
                 for inner in names:
                     if inner in vars(found) and _is_kept(vars(found)[inner]):
                         self._place(vars(found), inner, vars(found)[inner])
@@ -115,15 +118,22 @@ def _names(code: types.CodeType) -> Iterator[str]:
         yield from one.co_names
 
 
-def _is_torch(value: Any) -> bool:
+def _is_elsewhere(value: Any) -> bool:
+    """Whether it is torch's, NumPy's or Python's own: what they hold is not for users to change, and it is much."""
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
-    return home in ("builtins", "torch") or home.startswith("torch.")
+    return _of_library(home.partition(".")[0])
+
+
+@functools.cache
+def _of_library(package: str) -> bool:
+    file = getattr(sys.modules.get(package), "__file__", None) or _PYTHON
+    return package in ("torch", "numpy") or (package in sys.stdlib_module_names and Path(file).is_relative_to(_PYTHON))
 
 
 def _is_kept(value: Any, of_class: bool = False) -> bool:
     """Whether a place with such a value is worth a look: plain values and functions, not modules, classes and loggers."""
     if isinstance(value, types.FunctionType):
-        return not _is_torch(value)
+        return not _is_elsewhere(value)
     if of_class and isinstance(value, property | staticmethod | classmethod):
         return True
     if isinstance(value, types.SimpleNamespace) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):

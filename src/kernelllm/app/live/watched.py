@@ -81,7 +81,7 @@ class Watched:
         found = []
         for owner, name, value in zip(*self._equal, strict=True):
             try:
-                same = bool(owner[name] == value)
+                same = owner[name] is value or bool(owner[name] == value)  # NaN is never equal
             except (KeyError, IndexError):
                 same = False
             if not same and isinstance(name, str) and isinstance(owner, dict):
@@ -215,7 +215,7 @@ def _note(lists: list[list[Any]], owner: Any, key: Any, value: Any) -> None:
 
 def _is_plain(value: Any, deep: int) -> bool:
     """Whether it is a plain value, or a container of such alone."""
-    if type(value) in PLAIN or (type(value).__module__ == "numpy" and not hasattr(value, "__len__") and hasattr(value, "dtype")):
+    if type(value) in PLAIN or any(f"{base.__module__}.{base.__name__}" == "numpy.generic" for base in type(value).__mro__):
         return True
     if type(value) not in (list, tuple, dict, set, frozenset, torch.Size) or not deep:
         return False
