@@ -740,3 +740,25 @@ def test_what_python_and_numpy_hold_is_not_looked_at_in_each_call() -> None:
     net.numbers[1] = np.float32(3)
     torch.testing.assert_close(made(x), net(x))
     assert made.kernelllm.kernel_calls == 1
+
+
+class ReadsByName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)) * getattr(self.first, "out_channels")  # noqa: B009
+
+
+def test_of_torch_s_layers_what_code_reads_is_looked_at_in_each_call() -> None:
+    layer = nn.Conv2d(3, 4, 3)
+    watched = Watched([layer])
+    layer.out_channels = 5
+    assert not watched.changed()
+    layer.stride = (2, 2)
+    assert watched.changed()
+    net = ReadsByName()
+    watched = Watched(net.modules())
+    net.first.out_channels = 5
+    assert watched.changed()

@@ -41,7 +41,8 @@ class ReadNames:
         self.of_class: dict[type, frozenset[str]] = {}
         """Names that the code may read off a class, which an attribute of the module would hide."""
         self._seen: set[Any] = set()
-        self._names: dict[str, None] = {}
+        self.names: dict[str, None] = {}
+        """All names and texts in the code."""
         many = list(modules)
         kinds = list(dict.fromkeys(map(type, many)))
         self._bases = list(dict.fromkeys(base for kind in kinds for base in kind.__mro__ if not _is_elsewhere(base)))
@@ -52,7 +53,7 @@ class ReadNames:
         for module in many:
             self._visit(vars(module).get("forward"))
         for kind in kinds:
-            found = {n for base in kind.__mro__ if base in self._bases for n in self._names if n in vars(base)}
+            found = {n for base in kind.__mro__ if base in self._bases for n in self.names if n in vars(base)}
             self.of_class[kind] = frozenset(found)
 
     def _place(self, owner: Any, name: str, value: Any) -> None:
@@ -89,8 +90,8 @@ class ReadNames:
                 for inner in names:
                     if inner in vars(found) and _is_kept(vars(found)[inner]):
                         self._place(vars(found), inner, vars(found)[inner])
-            if name not in self._names:
-                self._names[name] = None
+            if name not in self.names:
+                self.names[name] = None
                 for base in self._bases:
                     if name in vars(base) and _is_kept(vars(base)[name], of_class=True):
                         self._place(vars(base), name, vars(base)[name])
@@ -106,6 +107,21 @@ class ReadNames:
         return read <= written
 
 
+_MAKING = {"__init__", "__new__", "__setstate__", "__repr__", "extra_repr", "reset_parameters"}
+
+
+@functools.cache
+def read_by_layer(kind: type) -> frozenset[str] | None:
+    """Names in the methods of one of torch's own layers, but for those that make it; None for other modules.
+
+    The rest of its attributes, such as numbers of channels, nobody reads: its parameters tell.
+    """
+    if not kind.__module__.startswith("torch.nn.modules."):
+        return None
+    methods = [f for base in kind.__mro__ for n, f in vars(base).items() if isinstance(f, types.FunctionType) and n not in _MAKING]
+    return frozenset(name for method in methods for name in _names(method.__code__))
+
+
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
@@ -116,6 +132,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _names(code: types.CodeType) -> Iterator[str]:
     for one in _codes(code):
         yield from one.co_names
+        yield from (text for text in one.co_consts if isinstance(text, str) and text.isidentifier())  # getattr(layer, "stride")
 
 
 def _is_elsewhere(value: Any) -> bool:
@@ -141,4 +158,4 @@ def _is_kept(value: Any, of_class: bool = False) -> bool:
     return type(value) in (bool, int, float, complex, str, type(None), tuple, list, dict, set, frozenset, torch.dtype)
 
 
-__all__ = ["AsItems", "ReadNames"]
+__all__ = ["AsItems", "ReadNames", "read_by_layer"]

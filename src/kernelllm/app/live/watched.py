@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelllm.app.live.call_arguments import PLAIN
-from kernelllm.app.live.read_names import AsItems, ReadNames
+from kernelllm.app.live.read_names import AsItems, ReadNames, read_by_layer
 
 _EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 """Attributes that are no module's own."""
@@ -44,13 +44,14 @@ class Watched:
         for module in self.modules[len(registered) :]:
             self._look_at_hidden(module)
         self._look_at_state()
+        self.code = ReadNames(self.modules)
         for module in self.modules:
+            read = read_by_layer(type(module))
             for name, child in module._modules.items():
                 _note(self._same, vars(module)["_modules"], name, child)
             for name, value in vars(module).items():
-                if name not in _EVERY_MODULE:
+                if name not in _EVERY_MODULE and (read is None or name in read or name in self.code.names):
                     self._look(vars(module), name, value, _DEEP)
-        self.code = ReadNames(self.modules)
         for owner, name, value in self.code.places:
             self._look(owner, name, value, 2)
         self._attributes = [vars(module) for module in self.modules]
