@@ -8,6 +8,7 @@ from pathlib import Path
 
 import interpreted
 import pytest
+from compiled import problem
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
@@ -594,3 +595,21 @@ def test_a_slice_of_as_many_rows_as_two_sizes_divide_into(file: Path) -> None:
     """What a quotient is at its least must not end in a division by zero; and of ``side * side // side`` nothing is left."""
     (ran,) = outcomes(file, "ModelNew(4)(torch.randn(2, 20), torch.randn(3, 7, 7))")
     assert (ran, "FIXED_SIZES" in file.read_text(), "* side // side" in file.read_text()) == ("", False, False)
+
+
+IN_A_TUPLE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, boxes):
+        x, y = boxes
+        return self.layer(x) + y
+def get_inputs(): return [(torch.rand(24, 32), torch.rand(24, 32))]
+def get_init_inputs(): return [32]
+"""
+
+
+def test_autocast_is_asked_of_a_tensor_in_a_container_once_it_has_a_name() -> None:
+    source = compiled(problem(IN_A_TUPLE), Options())
+    assert source.index("boxes_0, boxes_1 = ") < source.index("torch.is_autocast_enabled(boxes_0.device.type)")

@@ -111,7 +111,7 @@ _MAKING = {"__init__", "__new__", "__setstate__", "__repr__", "extra_repr", "res
 
 
 @functools.cache
-def read_by_layer(kind: type) -> frozenset[str] | None:
+def read_by_layer(kind: Any) -> frozenset[str] | None:
     """Names in the methods of one of torch's own layers, but for those that make it; None for other modules.
 
     The rest of its attributes, such as numbers of channels, nobody reads: its parameters tell.

@@ -46,7 +46,8 @@ class Watched:
         self._look_at_state()
         self.code = ReadNames(self.modules)
         for module in self.modules:
-            read = read_by_layer(type(module))
+            kind: Any = type(module)
+            read = read_by_layer(kind)
             for name, child in module._modules.items():
                 _note(self._same, vars(module)["_modules"], name, child)
             for name, value in vars(module).items():
