@@ -9,6 +9,7 @@ import contextvars
 import copy
 import dataclasses
 import functools
+import inspect
 import io
 import math
 import sys
@@ -32,6 +33,7 @@ from kernelllm.app.live.dispatch import KernelModule, KernelsNotUsed
 from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.optimize_module import check_module, materialize
 from kernelllm.app.live.program import LiveProgram
+from kernelllm.app.live.watched import Watched
 from kernelllm.core.errors import CaptureError, ProblemError, UsageError
 from kernelllm.problems.instance import Instance
 
@@ -708,3 +710,55 @@ def test_hooks_that_make_a_layer_s_weight_are_captured_with_it(normed: Any) -> N
     assert made.kernelllm.kernel_calls == 2
     with pytest.raises(UsageError, match="has hooks"):
         check_module(net)
+
+
+def _deprecated(name: str) -> None:
+    """Reaches a good part of Python's library and of NumPy."""
+    caller = inspect.getouterframes(inspect.currentframe())[1]
+    raise DeprecationWarning(f"{name} of {caller.filename}: {np.tri(3)} {np.full(2, math.nan)}")
+
+
+class Deprecates(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fill, self.numbers = math.nan, [math.nan, np.float32(2)]
+
+    def forward(self, x: torch.Tensor, old: Any = None) -> torch.Tensor:
+        if old is not None:
+            _deprecated("old")
+        return torch.nan_to_num(x * self.numbers[1], nan=0.0).relu()
+
+
+def test_what_python_and_numpy_hold_is_not_looked_at_in_each_call() -> None:
+    net, x = Deprecates().eval(), torch.randn(3, 6)
+    watched = Watched(net.modules())
+    assert not watched.changed_names()
+    assert sum(len(places[0]) for places in (watched._equal, watched._same)) < 20
+    made = with_kernels(net, x)
+    made(x)
+    assert made.kernelllm.kernel_calls == 1
+    net.numbers[1] = np.float32(3)
+    torch.testing.assert_close(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 1
+
+
+class ReadsByName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)) * getattr(self.first, "out_channels")  # noqa: B009
+
+
+def test_of_torch_s_layers_what_code_reads_is_looked_at_in_each_call() -> None:
+    layer = nn.Conv2d(3, 4, 3)
+    watched = Watched([layer])
+    layer.out_channels = 5
+    assert not watched.changed()
+    layer.stride = (2, 2)
+    assert watched.changed()
+    net = ReadsByName()
+    watched = Watched(net.modules())
+    net.first.out_channels = 5
+    assert watched.changed()

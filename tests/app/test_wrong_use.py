@@ -305,3 +305,18 @@ def test_what_a_script_gets_wrong(given: dict[str, Any], told: str) -> None:
 
     with pytest.raises(UsageError, match=told):
         pipeline.optimize(problem(GOOD), **given)
+
+
+def test_arguments_of_a_constructor_may_be_given_one_by_one(tmp_path: Path) -> None:
+    made = "import torch\nclass Two(torch.nn.Module):\n    def __init__(self, first, second=3): super().__init__()\n"
+    made += "    def forward(self, x): return x.relu()\n"
+    (tmp_path / "two.py").write_text(made)
+    result = kernelllm("problems", "show", f"{tmp_path}/two.py:Two", "--init", "8", "--init", "second=4", "--shape", "2,8")
+    assert "[[8], {'second': 4}]" in result.output
+
+
+def test_a_constructor_that_does_not_call_that_of_its_base(tmp_path: Path) -> None:
+    made = "import torch\nclass Bare(torch.nn.Module):\n    def __init__(self): pass\n    def forward(self, x): return x.relu()\n"
+    (tmp_path / "bare.py").write_text(made)
+    result = kernelllm("problems", "show", f"{tmp_path}/bare.py:Bare", "--shape", "2,8")
+    refused(result, "The constructor of Bare does not make a module", "super().__init__()")

@@ -99,12 +99,22 @@ workers_option = click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="Processes per device.  [default: 3 on a GPU, or one for each CPU core]"
 )
 
+
+
+def _joined(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """What was given once for each argument, as if it had been given at once; ``--shape`` is given so."""
+    return ", ".join(given) or None
+
+
 problem_options = option_group(
     click.option("--inputs", metavar="NAME", help="For FILE.py:Class: a callable in the file that returns the list of inputs."),
     click.option(
         "--shape", "shapes", metavar="D0,D1,...", multiple=True, help="For FILE.py:Class: the shape of an input; once for each input."
     ),
-    click.option("--init", metavar="ARGS", help='For FILE.py:Class: the constructor\'s arguments, e.g. "64, heads=4".'),
+    click.option(
+        "--init", metavar="ARGS", multiple=True, callback=_joined,
+        help='For FILE.py:Class: the constructor\'s arguments, e.g. "64, heads=4".',
+    ),
     click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Type of the inputs of --shape."),
     click.option("--submodule", metavar="PATH", help="A part of the module, e.g. model.layers.0; its inputs come from a run of the whole."),
     click.option("--model-dtype", type=click.Choice(FLOATS), help="For modules: parameters and inputs are cast to this type."),

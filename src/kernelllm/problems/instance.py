@@ -90,6 +90,9 @@ class Instance:
             if not isinstance(model, torch.nn.Module):
                 what = "Model(...) makes something that is no torch.nn.Module."
                 raise ProblemError(what, where=_where(self.problem), fix="Derive the class: class Model(nn.Module).")
+            if "_modules" not in vars(model):
+                what = f"The constructor of {type(model).__name__} does not make a module."
+                raise ProblemError(what, where=_where(self.problem), fix="Call super().__init__() first in it.")
             return model if device == "cpu" else model.to(device)
 
     def inputs(self, seed: int, device: str = "cpu") -> list[Any]:

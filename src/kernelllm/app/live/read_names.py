@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import sys
 import types
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
+_PYTHON = str(Path(dis.__file__).parent)
 _MOST = 400
 """Functions that are looked into."""
 
@@ -38,10 +41,11 @@ class ReadNames:
         self.of_class: dict[type, frozenset[str]] = {}
         """Names that the code may read off a class, which an attribute of the module would hide."""
         self._seen: set[Any] = set()
-        self._names: dict[str, None] = {}
+        self.names: dict[str, None] = {}
+        """All names and texts in the code."""
         many = list(modules)
         kinds = list(dict.fromkeys(map(type, many)))
-        self._bases = list(dict.fromkeys(base for kind in kinds for base in kind.__mro__ if not _is_torch(base)))
+        self._bases = list(dict.fromkeys(base for kind in kinds for base in kind.__mro__ if not _is_elsewhere(base)))
         for kind in kinds:
             owner = next((base for base in kind.__mro__ if "forward" in vars(base)), None)
             if owner is not None:
@@ -49,7 +53,7 @@ class ReadNames:
         for module in many:
             self._visit(vars(module).get("forward"))
         for kind in kinds:
-            found = {n for base in kind.__mro__ if base in self._bases for n in self._names if n in vars(base)}
+            found = {n for base in kind.__mro__ if base in self._bases for n in self.names if n in vars(base)}
             self.of_class[kind] = frozenset(found)
 
     def _place(self, owner: Any, name: str, value: Any) -> None:
@@ -64,7 +68,7 @@ class ReadNames:
             value = value.fget
         elif isinstance(value, staticmethod | classmethod | types.MethodType | functools.cached_property):
             value = getattr(value, "__func__", None) or getattr(value, "func", None)
-        if not isinstance(value, types.FunctionType) or _is_torch(value) or len(self.functions) >= _MOST or id(value) in self._seen:
+        if not isinstance(value, types.FunctionType) or _is_elsewhere(value) or len(self.functions) >= _MOST or id(value) in self._seen:
             return
         self._seen.add(id(value))
         self.functions.append(value)
@@ -82,12 +86,12 @@ class ReadNames:
             found = value.__globals__.get(name, value)
             if found is not value and _is_kept(found):
                 self._place(value.__globals__, name, found)
-            elif isinstance(found, type | types.ModuleType) and not _is_torch(found):  # settings, or functions, by ``CONFIG.scale``
+            elif isinstance(found, type | types.ModuleType) and not _is_elsewhere(found):  # settings, or functions, by ``CONFIG.scale``
                 for inner in names:
                     if inner in vars(found) and _is_kept(vars(found)[inner]):
                         self._place(vars(found), inner, vars(found)[inner])
-            if name not in self._names:
-                self._names[name] = None
+            if name not in self.names:
+                self.names[name] = None
                 for base in self._bases:
                     if name in vars(base) and _is_kept(vars(base)[name], of_class=True):
                         self._place(vars(base), name, vars(base)[name])
@@ -103,6 +107,21 @@ class ReadNames:
         return read <= written
 
 
+_MAKING = {"__init__", "__new__", "__setstate__", "__repr__", "extra_repr", "reset_parameters"}
+
+
+@functools.cache
+def read_by_layer(kind: Any) -> frozenset[str] | None:
+    """Names in the methods of one of torch's own layers, but for those that make it; None for other modules.
+
+    The rest of its attributes, such as numbers of channels, nobody reads: its parameters tell.
+    """
+    if not kind.__module__.startswith("torch.nn.modules."):
+        return None
+    methods = [f for base in kind.__mro__ for n, f in vars(base).items() if isinstance(f, types.FunctionType) and n not in _MAKING]
+    return frozenset(name for method in methods for name in _names(method.__code__))
+
+
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
@@ -113,17 +132,25 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _names(code: types.CodeType) -> Iterator[str]:
     for one in _codes(code):
         yield from one.co_names
+        yield from (text for text in one.co_consts if isinstance(text, str) and text.isidentifier())  # getattr(layer, "stride")
 
 
-def _is_torch(value: Any) -> bool:
+def _is_elsewhere(value: Any) -> bool:
+    """Whether it is torch's, NumPy's or Python's own: what they hold is not for users to change, and it is much."""
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
-    return home in ("builtins", "torch") or home.startswith("torch.")
+    return _of_library(home.partition(".")[0])
+
+
+@functools.cache
+def _of_library(package: str) -> bool:
+    file = getattr(sys.modules.get(package), "__file__", None) or _PYTHON
+    return package in ("torch", "numpy") or (package in sys.stdlib_module_names and Path(file).is_relative_to(_PYTHON))
 
 
 def _is_kept(value: Any, of_class: bool = False) -> bool:
     """Whether a place with such a value is worth a look: plain values and functions, not modules, classes and loggers."""
     if isinstance(value, types.FunctionType):
-        return not _is_torch(value)
+        return not _is_elsewhere(value)
     if of_class and isinstance(value, property | staticmethod | classmethod):
         return True
     if isinstance(value, types.SimpleNamespace) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
@@ -131,4 +158,4 @@ def _is_kept(value: Any, of_class: bool = False) -> bool:
     return type(value) in (bool, int, float, complex, str, type(None), tuple, list, dict, set, frozenset, torch.dtype)
 
 
-__all__ = ["AsItems", "ReadNames"]
+__all__ = ["AsItems", "ReadNames", "read_by_layer"]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelllm.app.live.call_arguments import PLAIN
-from kernelllm.app.live.read_names import AsItems, ReadNames
+from kernelllm.app.live.read_names import AsItems, ReadNames, read_by_layer
 
 _EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 """Attributes that are no module's own."""
@@ -44,13 +44,15 @@ class Watched:
         for module in self.modules[len(registered) :]:
             self._look_at_hidden(module)
         self._look_at_state()
+        self.code = ReadNames(self.modules)
         for module in self.modules:
+            kind: Any = type(module)
+            read = read_by_layer(kind)
             for name, child in module._modules.items():
                 _note(self._same, vars(module)["_modules"], name, child)
             for name, value in vars(module).items():
-                if name not in _EVERY_MODULE:
+                if name not in _EVERY_MODULE and (read is None or name in read or name in self.code.names):
                     self._look(vars(module), name, value, _DEEP)
-        self.code = ReadNames(self.modules)
         for owner, name, value in self.code.places:
             self._look(owner, name, value, 2)
         self._attributes = [vars(module) for module in self.modules]
@@ -81,7 +83,7 @@ class Watched:
         found = []
         for owner, name, value in zip(*self._equal, strict=True):
             try:
-                same = bool(owner[name] == value)
+                same = owner[name] is value or bool(owner[name] == value)  # NaN is never equal
             except (KeyError, IndexError):
                 same = False
             if not same and isinstance(name, str) and isinstance(owner, dict):
@@ -215,7 +217,7 @@ def _note(lists: list[list[Any]], owner: Any, key: Any, value: Any) -> None:
 
 def _is_plain(value: Any, deep: int) -> bool:
     """Whether it is a plain value, or a container of such alone."""
-    if type(value) in PLAIN or (type(value).__module__ == "numpy" and not hasattr(value, "__len__") and hasattr(value, "dtype")):
+    if type(value) in PLAIN or any(f"{base.__module__}.{base.__name__}" == "numpy.generic" for base in type(value).__mro__):
         return True
     if type(value) not in (list, tuple, dict, set, frozenset, torch.Size) or not deep:
         return False
