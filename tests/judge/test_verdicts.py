@@ -269,6 +269,18 @@ def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict
     assert refused_sizes(failure, [reference]) == fixed
 
 
+@pytest.mark.parametrize("word", ["raise ValueError(text)", "assert q.shape == k.shape"])
+def test_a_refusal_that_names_nothing_is_about_sizes_that_were_equal_before(word: str) -> None:
+    failure = CandidateFailure(Status.RUNTIME_ERROR, "The candidate raised ValueError: self attention alone")
+    failure.refused, failure.trace = True, f"line 7, in forward: {word}"
+    together = SimpleNamespace(sizes=SizeSet(label="shrunk-1", changed={"Q": (40, 20), "K": (40, 20), "B": (2, 3)}), problem=SQUARE)
+    apart = SimpleNamespace(sizes=SizeSet(label="shrunk-2", changed={"Q": (40, 29), "K": (40, 30), "B": (2, 3)}), problem=SQUARE)
+    one: Any = [together]
+    both: Any = [together, apart]
+    assert refused_sizes(failure, both) == {"Q": 40, "K": 40}
+    assert refused_sizes(failure, one) == {"Q": 40, "K": 40, "B": 2}
+
+
 @pytest.mark.parametrize("said", ["x_size0 + 4 > width", "x.shape[0] != rows", "x.size(0) > rows"])
 def test_a_refusal_may_name_a_dimension_by_its_tensor(said: str) -> None:
     literal = problem("x * x", "[torch.randn(640, 150)]")
