@@ -233,3 +233,10 @@ def test_a_kernel_whose_options_the_file_puts_together_is_launched_as_it_is() ->
     *_, walk, copied = wrapped([kernel.format("walk_kernel"), kernel.format("copy_kernel")], host, always=True)
     assert walk.startswith("@triton.jit")
     assert copied.startswith("@Launcher\n@triton.jit")
+
+
+def test_a_chain_of_assignments_is_broken_between_its_targets() -> None:
+    source = " = ".join([f"table[{i}, {i + 1}, {i + 2}]" for i in range(12)]) + " = 1 / math.sqrt(2)"
+    text = formatting.text(ast.parse(source).body)
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(source))

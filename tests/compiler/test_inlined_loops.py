@@ -189,3 +189,27 @@ def test_what_is_changed_in_place_ahead_of_a_loop_and_lists_behind_it(quick: Jud
     verdict = quick.judge(problem(RESET), candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+GRADIENTS = """
+class Model(nn.Module):
+    def best(self, score, x):
+        for t in range(x.size(1)):
+            score = (score[:, :, None] + self.steps).amax(1) + x[:, t]
+        return score
+    def __init__(self, tags):
+        super().__init__()
+        self.steps = nn.Parameter(torch.randn(tags, tags))
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (grad,) = torch.autograd.grad(torch.tanh(x @ self.steps).square().sum(), [x])
+        return grad, self.best(grad[:, 0], grad)
+batch, length, tags = 4, 5, 12
+def get_inputs(): return [torch.randn(batch, length, tags)]
+def get_init_inputs(): return [tags]
+"""
+
+
+def test_a_loop_beside_gradients_is_unrolled_rather_than_leave_them_to_autograd() -> None:
+    assert "autograd.grad(" not in next(Compiler().write(problem(GRADIENTS), 1)).source

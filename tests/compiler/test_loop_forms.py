@@ -242,3 +242,30 @@ def test_advantages_from_the_last_step_to_the_first_are_one_kernel(quick: Judge)
     assert "for _ in tl.range(0, steps" in candidate.source
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
+
+
+SCAN = """
+class Model(nn.Module):
+    def __init__(self, dim, state):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.a = nn.Parameter(-torch.rand(dim, state))
+    def forward(self, x, dt, b):
+        u = self.norm(x).transpose(1, 2)
+        state = x.new_zeros(x.size(0), x.size(2), b.size(1))
+        ys = []
+        for t in range(x.size(1)):
+            state = state * torch.exp(dt[..., t, None] * self.a) + u[..., t, None] * b[:, None, :, t]
+            ys.append(state.sum(-1))
+        return torch.stack(ys, -1)
+batch, length, dim, state = 2, 9, 20, 6
+def get_inputs(): return [torch.randn(batch, length, dim), torch.rand(batch, dim, length), torch.randn(batch, state, length)]
+def get_init_inputs(): return [dim, state]
+"""
+
+
+def test_a_scan_over_the_last_dimension_behind_a_norm_is_one_kernel(quick: Judge) -> None:
+    candidate = next(Compiler().write(problem(SCAN), 1))
+    assert "for _ in tl.range(0, steps" in candidate.source
+    verdict = quick.judge(problem(SCAN), candidate)
+    assert verdict.correct, verdict.message

@@ -143,3 +143,26 @@ def test_scatters_that_overwrite_and_extremes_of_rows_are_kernels(judge: Judge) 
     assert "torch.ops.aten" not in text
     verdict = judge.judge(problem(PLACES), Candidate(source=text))
     assert verdict.correct, verdict.message
+
+
+PICKED = """
+class Model(nn.Module):
+    def forward(self, x, chosen, weight):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            log_p = x.gather(1, chosen[:, None])[:, 0] - x.logsumexp(1)
+            (grad,) = torch.autograd.grad((log_p * log_p * weight).sum(), [x])
+        return grad, x.detach().logsumexp(1)
+rows, classes = 16, 4100
+def get_inputs(): return [torch.randn(rows, classes), torch.randint(0, classes, (rows,)), torch.rand(rows)]
+def get_init_inputs(): return []
+"""
+
+
+def test_the_gradient_of_a_number_picked_from_each_row_is_a_comparison(judge: Judge) -> None:
+    candidate = next(Compiler().write(problem(PICKED), 1))
+    forward = candidate.source.partition("class ModelNew")[2]
+    assert forward.count("_kernel[") <= 1
+    assert forward.count("row_logsumexp(") <= 1
+    verdict = judge.judge(problem(PICKED), candidate)
+    assert verdict.correct, verdict.message

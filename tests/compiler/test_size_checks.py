@@ -117,3 +117,22 @@ def test_positions_in_tensors_are_asserted_by_the_kernels() -> None:
     assert text.count("tl.device_assert(") == 3
     assert "debug=True" in text  # of which Triton hangs assertions
     assert "tl.device_assert(" not in compiled(problem(LOOKED_UP), Options(short=True))
+
+
+CHAIN = """
+class Model(nn.Module):
+    def forward(self, rows, table):
+        most = total = rows[0]
+        for row in rows.unbind(0):
+            most, total = torch.maximum(most, row), total + row
+        for _ in range(40):
+            row = row + row
+        return table[most], table[total], table[row % 6]
+def get_inputs(): return [torch.ones(500, 4, dtype=torch.long), torch.randn(2000, 6)]
+def get_init_inputs(): return []
+"""
+
+
+def test_bounds_of_positions_are_not_looked_for_without_end() -> None:
+    """Python's stack is 1,000 calls deep."""
+    assert captured(CHAIN, Options(extern="allow", symbolic=False)).graph

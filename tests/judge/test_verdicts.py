@@ -259,6 +259,7 @@ SIDES = ((80, 100), (40, 50))
     [
         ("must be 32", {"D": 32}), ("a power of two, got 23", {"D": 32}), ("too long", {}), ("written for SEQ // B == 7", {"B": 64}),
         ("written for sides[0][1] == 100", {"SIDES": SIDES}), ("written for D >= 64, got 23", {"D": 32}),
+        ("x: takes (float32,), (5, 24), cpu; got (float32, (5, 23), cpu)", {"D": 32}),
     ],
 )  # fmt: skip
 def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict[str, int]) -> None:

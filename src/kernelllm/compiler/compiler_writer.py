@@ -352,12 +352,14 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
             lowered = known.keep(part, options, lower(captured, options))
         return written(part, lowered)
 
+    def unrolled() -> str:
+        if lowered := known.get(problem, options):
+            return written(problem, lowered)
+        return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
+
     loops = not (options.backward or options.unroll)
-    if loops and (text := loop_file.written(problem, part_of_loop, strict=options.extern == "forbid")):
-        return text
-    if lowered := known.get(problem, options):
-        return written(problem, lowered)
-    return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
+    text = loop_file.written(problem, part_of_loop, strict=options.extern == "forbid") if loops else ""
+    return loop_file.or_unrolled(problem.name, text, unrolled)
 
 
 def launches_in_a_loop(source: str) -> bool:

@@ -87,6 +87,8 @@ def run(graph: GraphModule, options: Options) -> None:
             fusions.fuse(graph, options)
         if options.extern == "forbid":
             left_to_torch.refuse_heavy(graph)
+    if not options.short:
+        repeated_products.merge(graph)  # templates that took over what is around them: one for both norms of the same rows
     graph.graph.eliminate_dead_code()
     graph.recompile()
 

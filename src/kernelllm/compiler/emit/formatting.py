@@ -54,7 +54,18 @@ def _plain_statement(node: ast.stmt, indent: int, pad: str) -> list[str]:
     source = quoted(_unparsed(node))
     if len(source) + indent <= WIDTH or "\n" in source:
         return [pad + line for line in source.split("\n")]
+    if isinstance(node, ast.Assign) and len(node.targets) > 1:
+        return [pad + line for line in _chained(source, WIDTH - indent)]
     return [pad + line for line in broken(source, WIDTH - indent)]
+
+
+def _chained(source: str, width: int) -> list[str]:
+    """``a = b = value``, which no parentheses can hold; as one line where a string may have the spaces."""
+    if '"' in source or "'" in source:
+        return [source]
+    first, *rest = textwrap.wrap(source, width - 6, break_long_words=False, break_on_hyphens=False)
+    lines = [first, *(f"    {line}" for line in rest)]
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _unparsed(node: ast.stmt) -> str:

@@ -42,14 +42,15 @@ def _edits(loop: ast.For, lines: list[str], taken: set[str], apart: set[str]) ->
         return []
     changed, counter = changed_by(loop), ast.unparse(loop.target)
     made: dict[tuple[str, int], str] = {}
-    """Names for tensors taken apart, by the tensor (``x``, ``x[:, :, None]``) and the dimension of the steps."""
+    """Names for tensors taken apart, by the tensor (``x``, ``x[:, :, None]``, ``x[..., :, None]``) and the dimension of the steps."""
     for node in call.args:
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id in changed | apart:
             continue
         items = [ast.unparse(i) for i in getattr(node.slice, "elts", [node.slice])]
-        at = items.index(counter) if items.count(counter) == 1 else 0
-        if counter in items and set(items[:at]) <= {":"} and set(items[at + 1 :]) <= {":", "None"}:
-            whole = f"{node.value.id}[{', '.join([*items[:at], ':', *items[at + 1 :]])}]" if "None" in items else node.value.id
+        if items.count(counter) == 1 and {*items} <= {counter, ":", "None", "..."}:
+            at = items.index(counter)
+            at -= len(items) if "..." in items[:at] else 0  # counted from the end
+            whole = f"{node.value.id}[{', '.join(':' if i == counter else i for i in items)}]" if "None" in items else node.value.id
             key = (whole, at)
             if key not in made:
                 made[key] = free_name(f"{node.value.id}_steps", taken)

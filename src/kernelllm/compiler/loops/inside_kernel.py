@@ -30,7 +30,7 @@ _TURNS = ("transpose", "permute")
 _AROUND = {
     "check", "empty", "empty_like", "contiguous", "view", *_TURNS, "stride", "size", "dim", "numel", "element_size", "bit_length", "cdiv",
     "next_power_of_2", "max", "min", "apply", "parameters", "buffers", "is_grad_enabled", "is_autocast_enabled", "storage_offset",
-    "ValueError", "NotImplementedError", "TypeError",
+    "settings_of", "ValueError", "NotImplementedError", "TypeError",
 }  # fmt: skip
 """What a step may call beside its kernel: nothing that computes with what it is given."""
 
@@ -174,12 +174,15 @@ def relate(loop: LoopOfSteps, step: StepMethod) -> None:
 
 
 def _slice_dim(given: Any, index: str) -> int:
-    """The dimension that the loop's index picks from in ``x[:, t, None]``; what else is picked must be whole or new."""
+    """The dimension that the loop's index picks from in ``x[:, t, None]`` or ``x[..., t]``; what else is picked must be whole or new."""
     need(isinstance(given, ast.Subscript) and isinstance(given.value, ast.Name) and given.value.id != index)
     items = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
     at = [i for i, item in enumerate(items) if isinstance(item, ast.Name) and item.id == index]
-    need(len(at) == 1 and all(ast.unparse(item) in (":", "None") for i, item in enumerate(items) if i != at[0]))
-    return sum(ast.unparse(item) != "None" for item in items[: at[0]])
+    texts = [ast.unparse(item) for item in items]
+    need(len(at) == 1 and {*texts} <= {":", "None", "...", index})
+    if "..." in texts[: at[0]]:
+        return -sum(text != "None" for text in texts[at[0] :])
+    return sum(text != "None" for text in texts[: at[0]])
 
 
 def _rewrite_kernel(kernel: Any, step: StepMethod) -> None:

@@ -96,4 +96,16 @@ class _File:
         return _File(part, self.part, self.strict).written(loop) if loop else ""
 
 
-__all__ = ["written"]
+def or_unrolled(name: str, text: str, unrolled: Callable[[], str]) -> str:
+    """The file ``text`` with the problem's loop; the unrolled one where there is none, or where that has autograd compute gradients."""
+    if not text or "autograd.grad(" not in text.partition("class ModelNew")[2]:
+        return text or unrolled()
+    try:
+        with write_time.limited(write_time.left() * 3 / 4):
+            return unrolled()
+    except Exception as error:  # noqa: BLE001 - the file with the loop is whole
+        log.info("%s: its loop could not be unrolled: %s", name, error)
+        return text
+
+
+__all__ = ["or_unrolled", "written"]

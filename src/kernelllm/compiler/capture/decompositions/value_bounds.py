@@ -38,8 +38,22 @@ def handed_on(node: Any) -> Any:
     return node
 
 
-def range_of(node: Any) -> tuple[Any, Any] | None:
-    """The smallest and the largest of whole numbers that follow from sizes and constants; None for others."""
+def range_of(node: Any, found: dict[Node, Any] | None = None) -> tuple[Any, Any] | None:
+    """The smallest and the largest of whole numbers that follow from sizes and constants; None for others.
+
+    ``found``: those of what was looked at for the same numbers, which is few.
+    """
+    found = {} if found is None else found
+    if isinstance(node, Node):
+        if node not in found:
+            found[node] = None
+            found[node] = _range(node, found) if len(found) <= _FEW else None
+        known: tuple[Any, Any] | None = found[node]
+        return known
+    return _range(node, found)
+
+
+def _range(node: Any, found: dict[Node, Any]) -> tuple[Any, Any] | None:
     whole = node
     node = handed_on(node)
     if not isinstance(node, Node):
@@ -57,7 +71,7 @@ def range_of(node: Any) -> tuple[Any, Any] | None:
     if (chosen := _chosen(node)) is not None:
         return chosen
     rule = packet in _RANGES and not node.kwargs
-    parts = [range_of(argument) if argument is not None else None for argument in node.args] if rule else []
+    parts = [range_of(argument, found) if argument is not None else None for argument in node.args] if rule else []
     known = parts and all(part is not None or argument is None for part, argument in zip(parts, node.args, strict=True))
     return (_RANGES[packet](*parts) if known else None) or _computed(whole)
 
@@ -65,7 +79,7 @@ def range_of(node: Any) -> tuple[Any, Any] | None:
 def _computed(node: Node) -> tuple[int, int] | None:
     """Of numbers that follow from constants alone: they are computed."""
     order: dict[Node, None] = {}
-    if not _constant(node, order):
+    if not _constant(node, order, set()):
         return None
     values: dict[Node, Any] = {}
     with disable_proxy_modes_tracing(), torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
@@ -79,17 +93,18 @@ def _computed(node: Node) -> tuple[int, int] | None:
         return int(low), int(high)
 
 
-def _constant(node: Node, order: dict[Node, None]) -> bool:
-    """Whether it does; ``order``: what is to be computed for it, each after what it needs."""
+def _constant(node: Node, order: dict[Node, None], seen: set[Node]) -> bool:
+    """Whether it does; ``order``: what is to be computed for it, each after what it needs. ``seen``: what was looked at, which is few."""
     if node in order:
         return True
+    seen.add(node)
     plain = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
-    if not plain or len(order) > _FEW or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    if not plain or len(seen) > _FEW or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         return False
     held = node.meta.get("val")
     if isinstance(held, torch.SymInt) or (isinstance(held, torch.Tensor) and not _small(held)):
         return False
-    if not all(_constant(one, order) for one in node.all_input_nodes):
+    if not all(_constant(one, order, seen) for one in node.all_input_nodes):
         return False
     order[node] = None
     return True

@@ -2,7 +2,8 @@
 
     full(0).scatter(1, labels[:, None], -1.0)       ->    where(arange(classes) == labels[:, None], -1.0, 0.0)
 
-The tensor need not be stored then. A sum over its rows, weighted row by row, is the weight times the number.
+It may be a number of each row, as in the gradient of ``logits.gather(1, labels[:, None])``. The tensor need not be stored then.
+A sum over the rows of a constant number, weighted row by row, is the weight times the number.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ aten = torch.ops.aten
 
 def rewrite(graph: GraphModule, options: Options) -> None:
     """Replace such scatters and the sums behind them, in place."""
-    for node in graph.graph.find_nodes(op="call_function", target=aten.scatter.value):
+    scatters = (aten.scatter.value, aten.scatter.src, aten.scatter_add.default)
+    for node in [n for target in scatters for n in graph.graph.find_nodes(op="call_function", target=target)]:
         base, dim, index, number = node.args[:4]
         if node.kwargs or len(node.args) > 4 or base.target is not aten.full.default or not _one_each(base, index, dim):
             continue
         value, rest = node.meta["val"], base.args[1]
+        if isinstance(number, Node) and (not _one_each(base, number, dim) or (node.target is aten.scatter_add.default and rest != 0)):
+            continue
         with graph.graph.inserting_before(node):
             w = Editor(graph, node, None, options)
             made = _compared(w, base, dim % value.dim(), index, number)
         node.replace_all_uses_with(made)
         graph.graph.erase_node(node)
-        if rest == 0 and value.dtype.is_floating_point:
+        if not isinstance(number, Node) and rest == 0 and value.dtype.is_floating_point:
             _sum_at_once(graph, made, dim % value.dim(), number, options)
 
 
@@ -51,7 +55,8 @@ def _compared(w: Editor, base: Node, dim: int, index: Node, number: Any) -> Node
     for _ in range(value.dim() - 1 - dim):
         places = w.call(aten.unsqueeze.default, places, -1)
     found = w.call(aten.eq.Tensor, index, places)
-    chosen, rest = (w.call(aten.full.default, [], n, dtype=value.dtype, device=value.device) for n in (number, base.args[1]))
+    rest = w.call(aten.full.default, [], base.args[1], dtype=value.dtype, device=value.device)
+    chosen = number if isinstance(number, Node) else w.call(aten.full.default, [], number, dtype=value.dtype, device=value.device)
     return w.call(aten.where.self, found, chosen, rest)
 
 

@@ -42,15 +42,17 @@ def try_other_sizes(process: CandidateProcess, references: Sequence[Reference], 
 
 
 def refused_sizes(failure: CandidateFailure | None, references: Sequence[Reference]) -> dict[str, Any]:
-    """Constants of the problem that a refusal is about, with the problem's own values: those that it names, and that were changed. Where it
-    names none of these values, those that it calls by their names (``written for SEQ // CHUNK == 32``), then those whose other value it
-    names (``must be a power of two, got 23``). An error that it raises itself and that names none of them is about those that were equal
-    before, else about all."""
+    """Constants of the problem that a refusal is about, with the problem's own values: those of the dimensions in which a shape that it got
+    differs from one that it takes, then those that it names, and that were changed. Where it names none of these values, those that it
+    calls by their names (``written for SEQ // CHUNK == 32``), then those whose other value it names (``must be a power of two, got 23``).
+    An error that it raises itself and that names none of them is about those that were equal before, else about all."""
     if failure is None or not failure.refused:
         return {}
     said = f"{failure.message}\n{failure.trace}"
     numbers = {int(text) for text in re.findall(r"\b\d+\b", said)}
     changed = [(name, own, new) for one in references for name, (own, new) in one.sizes.changed.items()]
+    if apart := _naming(_where_shapes_differ(failure.message), changed):
+        return apart
     names = readable(references[0].problem.source) if references else {}
     words = set(re.findall(r"[A-Za-z_]\w*(?:\.shape\[\d+\]|\.size\(\d+\))?", said))
     called = {name: own for name, own, _ in changed if _spoken(names.get(name, name)) & words}
@@ -71,7 +73,7 @@ def _parted(references: Sequence[Reference]) -> dict[str, Any]:
         for own, new in reference.sizes.changed.values():
             if isinstance(own, int):
                 news.setdefault(own, set()).add(new)
-        found |= {name: own for name, (own, _) in reference.sizes.changed.items() if len(news.get(own, ())) > 1}
+        found |= {name: own for name, (own, _) in reference.sizes.changed.items() if isinstance(own, int) and len(news[own]) > 1}
     return found
 
 
@@ -79,6 +81,14 @@ def _spoken(name: str) -> set[str]:
     """How a candidate may call a size: that of a dimension by its tensor."""
     found = re.fullmatch(r"(\w+) dim (\d+)", name)
     return {f"{found[1]}_size{found[2]}", f"{found[1]}.shape[{found[2]}]", f"{found[1]}.size({found[2]})"} if found else {name}
+
+
+def _where_shapes_differ(said: str) -> set[int]:
+    """The sizes of dimensions that differ, where a refusal names the shape that it takes and the one that it got."""
+    shapes = [[int(size) for size in text.split(",") if size.strip()] for text in re.findall(r"\(((?:\d+, )+\d+|\d+,)\)", said)]
+    if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]):
+        return set()
+    return {size for pair in zip(*shapes, strict=True) if pair[0] != pair[1] for size in pair}
 
 
 def _naming(numbers: set[int], values_of: Iterable[tuple[str, Any, Any]]) -> dict[str, Any]:
