@@ -15,6 +15,7 @@ from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.status_decision import compile_failure
 from kernelllm.judge.trials.autotune_configurations import untried
+from kernelllm.judge.trials.inputs import degenerate_sizes
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes
 from kernelllm.judge.trials.reference_runs import reference_run
 from kernelllm.problems import shrink
@@ -270,6 +271,18 @@ def test_a_refusal_tells_what_a_candidate_was_written_for(said: str, fixed: dict
     assert refused_sizes(failure, [reference]) == fixed
 
 
+@pytest.mark.parametrize("word", ["raise ValueError(text)", "assert q.shape == k.shape"])
+def test_a_refusal_that_names_nothing_is_about_sizes_that_were_equal_before(word: str) -> None:
+    failure = CandidateFailure(Status.RUNTIME_ERROR, "The candidate raised ValueError: self attention alone")
+    failure.refused, failure.trace = True, f"line 7, in forward: {word}"
+    together = SimpleNamespace(sizes=SizeSet(label="shrunk-1", changed={"Q": (40, 20), "K": (40, 20), "B": (2, 3)}), problem=SQUARE)
+    apart = SimpleNamespace(sizes=SizeSet(label="shrunk-2", changed={"Q": (40, 29), "K": (40, 30), "B": (2, 3)}), problem=SQUARE)
+    one: Any = [together]
+    both: Any = [together, apart]
+    assert refused_sizes(failure, both) == {"Q": 40, "K": 40}
+    assert refused_sizes(failure, one) == {"Q": 40, "K": 40, "B": 2}
+
+
 @pytest.mark.parametrize("said", ["x_size0 + 4 > width", "x.shape[0] != rows", "x.size(0) > rows"])
 def test_a_refusal_may_name_a_dimension_by_its_tensor(said: str) -> None:
     literal = problem("x * x", "[torch.randn(640, 150)]")
@@ -378,3 +391,17 @@ def test_a_reference_that_gives_nan_alone_is_told(warm: Judge) -> None:
     verdict = warm.judge(problem("x * x", "[torch.full((9, 70), float('nan'))]"), elementwise("v * v"))
     assert any(f.check == "nan" and f.severity is Severity.WARN for f in verdict.findings)
     assert not any(f.check == "nan" for f in warm.judge(SQUARE, elementwise("v * v")).findings)
+
+
+@pytest.mark.parametrize(("device", "told"), [("cpu", False), ("cuda", True)])
+def test_a_larger_size_that_takes_an_interpreter_long_is_no_warning(device: str, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(*inputs: object, **named: object) -> None:
+        raise CandidateFailure(Status.TIMEOUT, "The candidate did not finish within 30 s.")
+
+    process: Any = SimpleNamespace(device=device, run=too_long)
+    reference = SimpleNamespace(sizes=SizeSet(label="between", changed={"D": (32, 1281)}), problem=SQUARE, seed=1)
+    expected = SimpleNamespace(expected=SimpleNamespace(value=torch.ones(1)))
+    prepared: Any = SimpleNamespace(reference=reference, run=expected, inputs=[])
+    monkeypatch.setattr(degenerate_sizes, "build", lambda *given: None)
+    found = degenerate_sizes.try_unit_sizes(process, [prepared], None).findings()
+    assert [finding.severity is Severity.WARN for finding in found] == [told]

@@ -45,7 +45,7 @@ def refused_sizes(failure: CandidateFailure | None, references: Sequence[Referen
     """Constants of the problem that a refusal is about, with the problem's own values: those of the dimensions in which a shape that it got
     differs from one that it takes, then those that it names, and that were changed. Where it names none of these values, those that it
     calls by their names (``written for SEQ // CHUNK == 32``), then those whose other value it names (``must be a power of two, got 23``).
-    An error that it raises itself and that names none of them is about all."""
+    An error that it raises itself and that names none of them is about those that were equal before, else about all."""
     if failure is None or not failure.refused:
         return {}
     said = f"{failure.message}\n{failure.trace}"
@@ -59,8 +59,22 @@ def refused_sizes(failure: CandidateFailure | None, references: Sequence[Referen
     if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
         told = _naming(numbers, (size for size in changed if size[0] in called))  # width >= 8: not the batch, which is 8
         return told if told and not found.keys() & called.keys() else found
-    own = "raise " in failure.trace.rstrip().rpartition("\n")[2]
-    return called or _naming(numbers, changed) or ({name: value for name, value, _ in changed} if own else {})
+    if found := called or _naming(numbers, changed):
+        return found
+    own = re.search(r"\b(raise|assert)\b", failure.trace.rstrip().rpartition("\n")[2])
+    return (_parted(references) or {name: value for name, value, _ in changed}) if own else {}
+
+
+def _parted(references: Sequence[Reference]) -> dict[str, Any]:
+    """Sizes that are equal in the problem and not in a set that was tried: who refuses that without naming any may want them equal."""
+    found: dict[str, Any] = {}
+    for reference in references:
+        news: dict[Any, set[Any]] = {}
+        for own, new in reference.sizes.changed.values():
+            if isinstance(own, int):
+                news.setdefault(own, set()).add(new)
+        found |= {name: own for name, (own, _) in reference.sizes.changed.items() if isinstance(own, int) and len(news[own]) > 1}
+    return found
 
 
 def _spoken(name: str) -> set[str]:
