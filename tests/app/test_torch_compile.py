@@ -825,6 +825,32 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(
     assert len(runs) > 2  # after it gave the same as the file twice
 
 
+OFF = """
+def off(self):
+    self.calls += 1
+    return float("STEP") * (self.calls % 3)
+
+
+Model.calls, Model.off = 0, off
+"""
+
+
+@pytest.mark.parametrize("way", ["prepared", "replayed"])
+@pytest.mark.parametrize(("step", "runs_on"), [(1e-6, True), (0.0, True), (float("nan"), False)])
+def test_what_is_recorded_of_a_file_that_is_not_the_same_twice_may_differ_as_much(
+    process: References, monkeypatch: pytest.MonkeyPatch, way: str, step: float, *, runs_on: bool
+) -> None:
+    """As where gradients are sums of atomics."""
+    process.change = lambda source: source.replace("return (", "return (self.off() + ") + OFF.replace("STEP", str(step))
+    runs, module, x = counted_runs(monkeypatch, way), nn.Sequential(nn.Linear(6, 6), nn.Tanh()), torch.randn(4, 6)
+    fast = compiled(module)
+    with torch.no_grad():
+        found = [fast(x) for _ in range(5)]
+    assert (len(runs) > 2) is runs_on
+    if runs_on:
+        torch.testing.assert_close(found, [module(x)] * 5)
+
+
 class Total(nn.Module):
     """Running sums in a part of a buffer."""
 
