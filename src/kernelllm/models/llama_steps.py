@@ -45,12 +45,17 @@ class _Layer(NamedTuple):
     down: _Matrix
 
 
+def _multiplies_int8() -> bool:
+    """Whether torch's product with int8 weights is a fast one on this processor; on others it is slower than float32."""
+    return hasattr(torch, "_weight_int8pack_mm") and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
 def _as_stored(weight: torch.Tensor) -> _Matrix:
     """With its int8 numbers and a scale a row where they are all that it consists of, as :mod:`.small_weights` has them."""
     scale = weight.abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
     parts = weight / scale
     whole = parts.round()
-    if not hasattr(torch, "_weight_int8pack_mm") or float((parts - whole).abs().max()) > _EXACT:
+    if float((parts - whole).abs().max()) > _EXACT:
         return _Matrix(weight)
     return _Matrix(weight, whole.to(torch.int8), scale[:, 0])
 
@@ -62,7 +67,7 @@ class LlamaWeights:
     """
 
     def __init__(self, model: Any, dtype: torch.dtype, *, as_stored: bool = False) -> None:
-        as_stored = as_stored and model.lm_head.weight.device.type == "cpu" and dtype is torch.float32
+        as_stored = as_stored and model.lm_head.weight.device.type == "cpu" and dtype is torch.float32 and _multiplies_int8()
 
         def joined(*linears: Any) -> _Matrix:
             weight = torch.cat([one.weight.detach() for one in linears]).to(dtype)
