@@ -1,11 +1,12 @@
 """Whole models by ``torch.compile(backend="kernelllm")``, beside torch.compile's own modes, in one run on one GPU.
 
-    python benchmarks/models.py [--only NAME ...] [--modes MODE ...] [--ours MODE ...] [--tiny] [--seconds 240]
+    python benchmarks/models.py [--only NAME ...] [--modes MODE ...] [--ours MODE ...] [--unverified] [--profile] [--tiny] [--seconds 240]
 
 Random weights, sizes of published models (Qwen3-0.6B, ViT-B/16, ResNet-50, BERT-base, a stack of a diffusion U-Net). Each model runs in a
 process of its own. Each way is compiled and timed after the other; the median ms of a call counts: by the wall, calls back to back,
 forward and backward where the name says ``step``. ``--ours`` are the modes that the backend is given. Results are compared with
-eager's. ``--tiny`` shrinks all sizes, to try the script without a GPU. Needs transformers.
+eager's. ``--unverified`` runs written files at once, neither judged nor timed beside Inductor's. ``--profile`` adds the kernels' own
+time and number, by torch's profiler. ``--tiny`` shrinks all sizes, to try the script without a GPU. Needs transformers.
 """
 
 from __future__ import annotations
@@ -205,12 +206,27 @@ def timed(step: Step, device: str, seconds: float = 0.25) -> float:
     return (time.perf_counter() - begin) / count * 1e3
 
 
+def kernels_of(step: Step, most: int = 6) -> dict[str, Any]:
+    """Kernels of one call: their time in us, their number, and those that take longest."""
+    from torch.profiler import ProfilerActivity, profile
+
+    step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        step()
+        torch.cuda.synchronize()
+    events = [e for e in found.key_averages() if e.self_device_time_total > 0]
+    events.sort(key=lambda e: -e.self_device_time_total)
+    slowest = [f"{e.key[:60]} {e.count}x {e.self_device_time_total:.0f}" for e in events[:most]]
+    return {"us": round(sum(e.self_device_time_total for e in events)), "launches": sum(e.count for e in events), "slowest": slowest}
+
+
 def ours_of(mode: str) -> str:
     """The name of the backend in a mode."""
     return "kernelllm" if mode == "default" else f"kernelllm {mode}"
 
 
-def one(name: str, modes: list[str], ours: list[str], tiny: bool) -> None:
+def one(name: str, modes: list[str], ours: list[str], tiny: bool, unverified: bool = False, profiled: bool = False) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model, inputs = made(name, tiny, device)
@@ -218,7 +234,12 @@ def one(name: str, modes: list[str], ours: list[str], tiny: bool) -> None:
     steps: dict[str, Step] = {"eager": step_of(model, model, inputs, backward)}
     expected = first(steps["eager"]()).float()
     row: dict[str, Any] = {"model": name, "ms": {}, "first_call_s": {}, "error": {}}
-    ways = [(ours_of(mode), {"backend": "kernelllm", "mode": mode}) for mode in ours] + [(mode, {"mode": mode}) for mode in modes]
+    # torch takes a mode or options, not both
+    unjudged = {"verify": "off", "fallback": "eager", "wait_s": 600.0}
+    ways: list[tuple[str, dict[str, Any]]] = [
+        (ours_of(m), {"backend": "kernelllm", **({"options": {"mode": m, **unjudged}} if unverified else {"mode": m})}) for m in ours
+    ]
+    ways += [(mode, {"mode": mode}) for mode in modes]
     for mode, options in ways:
         torch.compiler.reset()
         steps[mode] = step_of(torch.compile(model, **options), model, inputs, backward)
@@ -234,6 +255,9 @@ def one(name: str, modes: list[str], ours: list[str], tiny: bool) -> None:
         row["first_call_s"][mode] = round(time.perf_counter() - begin, 1)
         row["error"][mode] = float((result - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
         row["ms"][mode] = statistics.median(timed(steps[mode], device) for _ in range(5))
+        say(f"-- {name}, {mode}: {row['ms'][mode]:.3f} ms, error {row['error'][mode]:.1e}, first calls {row['first_call_s'][mode]} s")
+        if profiled:
+            say(f"-- {name}, {mode}, kernels: {json.dumps(kernels_of(steps[mode]))}")
     row["ms"]["eager"] = statistics.median(timed(steps["eager"], device) for _ in range(3))
     say("ROW " + json.dumps(row))
 
@@ -262,19 +286,22 @@ def main() -> None:
     parser.add_argument("--ours", nargs="*", default=["default"], help="modes that the backend is given")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--seconds", type=float, default=240.0, help="for one model, compiling included")
+    parser.add_argument("--unverified", action="store_true", help="run written files at once, without a verdict")
+    parser.add_argument("--profile", action="store_true", help="time of the kernels alone, too")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        one(args.one, args.modes, args.ours, args.tiny)
+        one(args.one, args.modes, args.ours, args.tiny, args.unverified, args.profile)
         return
     rows = []
     for name in args.only:
         command = [sys.executable, str(Path(__file__)), "--one", name, "--modes", *args.modes, "--ours", *args.ours]
-        command += ["--tiny"] if args.tiny else []
+        command += [f"--{flag}" for flag in ("tiny", "unverified", "profile") if getattr(args, flag)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds, check=False)
-        except subprocess.TimeoutExpired:
-            say(f"-- {name}: not done in {args.seconds:g} s")
+        except subprocess.TimeoutExpired as late:
+            said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+            say(f"{said}-- {name}: not done in {args.seconds:g} s")
             continue
         lines = done.stdout.splitlines()
         found = [json.loads(line[4:]) for line in lines if line.startswith("ROW ")]

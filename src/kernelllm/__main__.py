@@ -2,7 +2,7 @@
 
 import sys
 
-from kernelllm.app.main import main
+from kernelllm.app.start import main
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,3 +81,36 @@ def test_an_interrupt_that_a_tokenizer_swallowed_stops_the_training(monkeypatch:
     result = CliRunner().invoke(cli, ["train", "sft", "mini", "-o", str(tmp_path / "run")])
     assert result.exit_code == 130
     assert "goes on from the last checkpoint" in result.stderr
+
+
+def ended(lines: str) -> tuple[int, str]:
+    """How ``kernelllm`` ends behind these lines, and what it says."""
+    text = lines + "\nfrom kernelllm.app.start import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr
+
+
+PRESSED = """
+import signal, sys
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Pressed())
+"""
+CRASH = """
+import ctypes
+from kernelllm.app import main as command_line
+command_line.main = lambda: ctypes.string_at(0)
+"""
+
+
+def test_an_interrupt_while_python_loads_the_command_line_shows_no_traceback() -> None:
+    assert ended(PRESSED) == (130, "Interrupted before there was anything to keep.\n")
+
+
+def test_a_crash_says_what_happened_and_where() -> None:
+    code, said = ended(CRASH)
+    assert code == -signal.SIGSEGV
+    assert "Segmentation fault" in said
+    assert "in string_at" in said

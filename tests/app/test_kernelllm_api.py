@@ -136,6 +136,12 @@ def test_optimize_samples_judges_and_estimates(store: Store) -> None:
     assert found.message == ""
 
 
+def test_who_gets_no_right_kernel_is_told_of_the_compiler(store: Store) -> None:
+    found = KernelLLM.using(Scripted(), judge=ScriptedJudge(), store=store).optimize(PROBLEM, n=1)
+    assert (found.correct, found.best) == (0, None)
+    assert "let the compiler write it: kernelllm.optimize(code)" in found.message
+
+
 def test_optimize_repairs_over_rounds_and_resumes(store: Store) -> None:
     first = Scripted()
     found = KernelLLM.using(first, judge=ScriptedJudge(), store=store).optimize(PROBLEM, n=2, rounds=2)

@@ -689,3 +689,22 @@ def test_on_a_gpu_kernels_run_there_and_the_original_on_the_cpu() -> None:
         made.cpu()
         with pytest.warns(KernelsNotUsed, match="move it to 'cuda'"):
             torch.testing.assert_close(made(x.cpu()), net(x.cpu()))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*")
+@pytest.mark.parametrize("normed", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_hooks_that_make_a_layer_s_weight_are_captured_with_it(normed: Any) -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(normed(nn.Linear(6, 4)), nn.ReLU()).eval(), torch.randn(3, 6)
+    check_module(net)
+    made = with_kernels(net, x)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(made(x), net(x))
+            list(net.parameters())[1].mul_(2)
+        assert made.kernelllm.kernel_calls == 2
+        net[0].register_forward_pre_hook(lambda _, given: (2 * given[0],))
+        torch.testing.assert_close(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 2
+    with pytest.raises(UsageError, match="has hooks"):
+        check_module(net)

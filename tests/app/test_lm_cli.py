@@ -94,6 +94,16 @@ def test_optimize_repairs_improves_and_writes_the_best(place: Path) -> None:
     assert found["run"]
 
 
+def test_who_gets_no_right_kernel_is_told_what_to_do(place: Path) -> None:
+    rows = [{"text": fenced(text), "sample": sample} for sample, text in enumerate(("wrong: mask", "wrong: sum", "wrong: mask"))]
+    (place / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = run("optimize", "relu.py", "-m", "replay/answers.jsonl", "-n", "3", "--db", "runs.db", code=1).stdout
+    assert "none of 3 candidates is correct" in told
+    assert "let the compiler write it" in " ".join(told.split())
+    assert "candidates 1, 3" in told, "equal texts stand once"
+    assert "candidate 2 " in told
+
+
 def test_the_same_command_asks_for_nothing_again(place: Path) -> None:
     run(*OPTIMIZE)
     (place / "answers.jsonl").write_text("")

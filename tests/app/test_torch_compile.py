@@ -718,6 +718,21 @@ def test_attention_under_a_mask_stays_one_operator_where_no_gradients_are_taken(
         assert ("scaled_dot_product_attention(" in process.orders[-1].problem.source) is not gradients
 
 
+def test_attention_under_a_mask_has_one_type_below_autocast(process: References) -> None:
+    def attend(x: torch.Tensor, weight: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        query = x.cos()  # stays float32, as rotated queries do
+        return nn.functional.scaled_dot_product_attention(query, query, x @ weight, mask)
+
+    x, weight = torch.randn(2, 2, 5, 8), torch.randn(8, 8)
+    for mask in (torch.rand(5, 5) > 0.3, torch.randn(5, 5)):
+        torch._dynamo.reset()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            fast = torch.compile(attend, backend=kernelllm, options={"fallback": "eager"})
+            for _ in range(2):
+                torch.testing.assert_close(fast(x, weight, mask), attend(x, weight, mask))
+    assert "scaled_dot_product_attention(" in process.orders[-1].problem.source
+
+
 def test_a_convolution_s_weights_are_the_file_s_own_and_those_of_the_module_at_each_call(process: References) -> None:
     """So that the file makes what follows from them once."""
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1)).eval()
@@ -766,6 +781,33 @@ def counted_runs(monkeypatch: pytest.MonkeyPatch, way: str) -> list[int]:
     return runs
 
 
+OF_WEIGHTS = """
+def kept(self, weight):
+    if getattr(self, "seen", None) != (weight.data_ptr(), weight._version):
+        self.seen, self.doubled = (weight.data_ptr(), weight._version), 2 * weight
+    return self.doubled
+
+
+Model.kept = kept
+"""
+
+
+def test_what_is_recorded_of_a_file_that_keeps_what_follows_from_weights_is_recorded_again(
+    process: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, module, x = counted_runs(monkeypatch, "replayed"), nn.Conv2d(3, 4, 3).eval(), torch.randn(2, 3, 6, 6)
+    process.change = lambda source: source.replace("self.arg0_1, ", "self.kept(self.arg0_1) / 2, ") + OF_WEIGHTS
+    fast, counts = compiled(nn.Sequential(module, nn.ReLU())), []
+    with torch.no_grad():
+        for _ in range(5):
+            counts.append(len(runs))
+            module.weight.mul_(2)
+            for _ in range(6):
+                torch.testing.assert_close(fast(x), module(x).relu())
+    assert "self.kept(" in process.change(process.orders[0].problem.source)
+    assert counts == [0, 7, 14, 21, 21]  # of 6 calls 5, and two that were compared; later the file itself
+
+
 @pytest.mark.parametrize("way", ["prepared", "replayed"])
 def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(
     process: References, monkeypatch: pytest.MonkeyPatch, way: str
@@ -783,6 +825,32 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(
     assert len(runs) > 2  # after it gave the same as the file twice
 
 
+OFF = """
+def off(self):
+    self.calls += 1
+    return float("STEP") * (self.calls % 3)
+
+
+Model.calls, Model.off = 0, off
+"""
+
+
+@pytest.mark.parametrize("way", ["prepared", "replayed"])
+@pytest.mark.parametrize(("step", "runs_on"), [(1e-6, True), (0.0, True), (float("nan"), False)])
+def test_what_is_recorded_of_a_file_that_is_not_the_same_twice_may_differ_as_much(
+    process: References, monkeypatch: pytest.MonkeyPatch, way: str, step: float, *, runs_on: bool
+) -> None:
+    """As where gradients are sums of atomics."""
+    process.change = lambda source: source.replace("return (", "return (self.off() + ") + OFF.replace("STEP", str(step))
+    runs, module, x = counted_runs(monkeypatch, way), nn.Sequential(nn.Linear(6, 6), nn.Tanh()), torch.randn(4, 6)
+    fast = compiled(module)
+    with torch.no_grad():
+        found = [fast(x) for _ in range(5)]
+    assert (len(runs) > 2) is runs_on
+    if runs_on:
+        torch.testing.assert_close(found, [module(x)] * 5)
+
+
 class Total(nn.Module):
     """Running sums in a part of a buffer."""
 
@@ -795,14 +863,14 @@ class Total(nn.Module):
         return (x * self.total).tanh()
 
 
-@pytest.mark.parametrize("way", ["prepared", "replayed"])
+@pytest.mark.parametrize(("way", "method"), [("prepared", True), ("replayed", True), ("prepared", False), ("replayed", False)])
 def test_what_is_prepared_of_a_file_that_writes_in_place_is_tried_on_what_was_there_before(
-    process: References, monkeypatch: pytest.MonkeyPatch, way: str
+    process: References, monkeypatch: pytest.MonkeyPatch, way: str, *, method: bool
 ) -> None:
     known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
     module, x = Total(), torch.randn(4, 6)
     other, runs = copy.deepcopy(module), counted_runs(monkeypatch, way)
-    process.change = lambda source: source.replace("def forward(self, ", known)
+    process.change = lambda source: source.replace("def forward(self, ", known if method else "def forward(self, ")
     fast = compiled(other)
     with torch.no_grad():
         for i in range(5):

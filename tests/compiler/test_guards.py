@@ -8,6 +8,7 @@ from pathlib import Path
 
 import interpreted
 import pytest
+from compiled import problem
 
 from kernelllm.compiler.compiler_writer import compiled
 from kernelllm.compiler.options import Options
@@ -30,12 +31,16 @@ def get_inputs(): return [torch.randn(rows, width)]
 def get_init_inputs(): return [width]
 """
 BATCH_NORM = """
-import torch, torch.nn as nn
+import types, torch, torch.nn as nn
 class Model(nn.Module):
     def __init__(self, features):
         super().__init__()
         self.norm, self.drop = nn.BatchNorm1d(features), nn.Dropout(0.0)
-    def forward(self, x): return self.drop(torch.relu(self.norm(x)))
+        self.config, self.steps, self.table = types.SimpleNamespace(scale=2.0, name="a"), [1.0, 3.0], {"a": [0.5]}
+    def forward(self, x):
+        x = self.drop(torch.relu(self.norm(x))) * self.config.scale + self.table["a"][0]
+        for step in self.steps: x = x * step
+        return x
 features, rows = 20, 33
 def get_inputs(): return [torch.randn(rows, features)]
 def get_init_inputs(): return [features]
@@ -186,15 +191,17 @@ def test_statistics_that_are_plain_averages(file: Path) -> None:
 @written(BATCH_NORM)
 def test_settings_of_layers_and_how_vectors_lie_stay_as_the_constructor_makes_them(file: Path) -> None:
     start, run = "import copy; m = copy.deepcopy(ModelNew(20)); ", "m(torch.randn(5, 20))"
-    ran, eps, momentum, chance, expanded, turned, negated = outcomes(
-        file, start + "m.norm.weight = torch.nn.Parameter(torch.ones(20)); m.norm.eps = 1e-5; m.to('cpu'); " + run,
+    ran, field, step, table, eps, momentum, chance, expanded, turned, negated = outcomes(
+        file, start + "m.norm.weight = torch.nn.Parameter(torch.ones(20)); m.norm.eps = 1e-5; m.config.name = 'b'; m.to('cpu'); " + run,
+        start + "m.config.scale = 3.0; " + run, start + "m.steps[1] = 2.0; " + run, start + "m.table['a'][0] = 2.0; " + run,
         start + "m.norm.eps = 0.1; " + run, start + "m.norm.momentum = None; " + run, start + "m.drop.p = 0.5; " + run,
         start + "m.norm.weight = torch.nn.Parameter(torch.ones(1).expand(20))",
         start + "m.load_state_dict({**m.state_dict(), 'norm.running_mean': torch._neg_view(torch.ones(20))}, assign=True)",
         start + "m(torch.ones(5, 20, dtype=torch.complex64).conj().imag)",
     )  # fmt: skip
     assert ran == ""
-    assert {eps, momentum, chance} == {"NotImplementedError: The kernels were written for other settings of the model and its layers"}
+    changed = {field, step, table, eps, momentum, chance}
+    assert changed == {"NotImplementedError: The kernels were written for other settings of the model and its layers"}
     assert all("the kernels take vectors whose elements lie side by side" in e for e in (expanded, turned))
     assert negated.startswith("ValueError: x: its memory holds the opposite")
 
@@ -588,3 +595,21 @@ def test_a_slice_of_as_many_rows_as_two_sizes_divide_into(file: Path) -> None:
     """What a quotient is at its least must not end in a division by zero; and of ``side * side // side`` nothing is left."""
     (ran,) = outcomes(file, "ModelNew(4)(torch.randn(2, 20), torch.randn(3, 7, 7))")
     assert (ran, "FIXED_SIZES" in file.read_text(), "* side // side" in file.read_text()) == ("", False, False)
+
+
+IN_A_TUPLE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, boxes):
+        x, y = boxes
+        return self.layer(x) + y
+def get_inputs(): return [(torch.rand(24, 32), torch.rand(24, 32))]
+def get_init_inputs(): return [32]
+"""
+
+
+def test_autocast_is_asked_of_a_tensor_in_a_container_once_it_has_a_name() -> None:
+    source = compiled(problem(IN_A_TUPLE), Options())
+    assert source.index("boxes_0, boxes_1 = ") < source.index("torch.is_autocast_enabled(boxes_0.device.type)")

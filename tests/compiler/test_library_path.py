@@ -13,7 +13,7 @@ import interpreted
 import pytest
 import torch
 import triton
-from compiled import IMPORTS, LINEAR, problem
+from compiled import IMPORTS, LINEAR, captured, problem
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelllm.compiler.capture.rewrites import faster_convolutions
@@ -754,3 +754,18 @@ def test_a_product_with_zero_reads_what_may_be_nan() -> None:
     forward = "class Model(nn.Module):\n    def forward(self, x):\n        return x * 0 + 1\n"
     source = compiled(problem(forward + "def get_inputs(): return [torch.randn(3, 5)]\n"), LIBRARY)
     assert "tl.load(x_ptr" in source
+
+
+JOINED_TO_NOTHING = """
+class Model(nn.Module):
+    def forward(self, x, nothing):
+        return torch.cat([nothing, x.exp().view(1, 6, 2, 8).transpose(1, 2)], -2)
+def get_inputs(): return [torch.rand(6, 16), torch.zeros(0)]
+def get_init_inputs(): return []
+"""
+
+
+def test_what_is_joined_to_an_empty_cache_lies_as_torch_lays_it_and_is_not_copied_behind_the_file() -> None:
+    (result,) = captured(JOINED_TO_NOTHING, LIBRARY).graph.graph.output_node().args[0]
+    assert result.meta["val"].shape == (1, 2, 6, 8)
+    assert result.meta["val"].is_contiguous()

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
@@ -16,7 +17,7 @@ from kernelllm.judge.trials.inputs.input_distribution import HEAVY, vary
 from kernelllm.judge.trials.output_comparison import OutputComparison
 from kernelllm.judge.trials.reference_runs.reference import prepare
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, LastBitNoise
+from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, LastBitNoise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import truncate_to_tf32
 from kernelllm.judge.trials.schedule import PlannedTrial
 
@@ -348,3 +349,15 @@ def test_half_precision_inside_a_module_rounds_as_such_though_its_inputs_are_wid
     for _ in range(3):
         x = 3.4 * x + (-4.8 * (x @ x.T) + 2.0 * (x @ x.T) @ (x @ x.T)) @ x
     assert not found.compared(x, rules).ok, "an iteration is left out"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_logarithm_that_is_subtracted_from_a_row_rounds_for_all_of_it(dtype: torch.dtype) -> None:
+    """So that a divergence of two rows that are nearly equal, which float32 gets wrong by half, may be wrong by that."""
+    torch.manual_seed(0)
+    x, y = (1e-3 * torch.randn(5, 9999, dtype=dtype) for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    noise = Float64Noise(generator, 1.0) if dtype is torch.float64 else EagerNoise(generator)
+    with noise:
+        found = [float(F.kl_div(F.log_softmax(x, -1), F.softmax(y, -1), reduction="sum")) for _ in range(16)]
+    assert max(found) - min(found) > 5e-7  # of 5e-6

@@ -283,6 +283,49 @@ def test_attributes_that_change_and_other_arguments_of_the_constructor(warm: Jud
     assert bool(limits) is (slope == "0.1")
 
 
+_CHOOSES = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, top):
+        super().__init__()
+        self.top = top
+    def forward(self, x, y):
+        scores = (x * y).float() + 0.37 * y.float()
+        chosen = scores.topk(self.top, -1).indices
+        return torch.where(torch.zeros_like(x, dtype=torch.bool).scatter(1, chosen, True), x, 0)
+rows = 300
+def get_inputs(): return [torch.randn(rows, 8, dtype=torch.bfloat16), torch.randn(rows, 8, dtype=torch.bfloat16)]
+def get_init_inputs(): return [8]
+"""
+_CHOSEN = """
+import torch, torch.nn as nn, triton, triton.language as tl
+@triton.jit
+def chosen_kernel(x_ptr, y_ptr, out_ptr, top, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+    scores = x.to(tl.float32) * y + 0.37 * y.to(tl.float32)
+    ahead = tl.sum((scores[None, :] > scores[:, None]).to(tl.int32), 1)
+    tl.store(out_ptr + at, tl.where(ahead < top, x, 0.0))
+class ModelNew(nn.Module):
+    def __init__(self, top):
+        super().__init__()
+        self.top = {}
+    def forward(self, x, y):
+        assert x.shape[1] == y.shape[1] == 8
+        x, y, out = x.contiguous(), y.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        chosen_kernel[(x.shape[0],)](x, y, out, self.top, BLOCK=8)
+        return out
+"""
+
+
+@pytest.mark.parametrize(("top", "told"), [("top", False), ("8", True)], ids=["followed", "written into the file"])
+def test_rounding_decides_what_another_argument_chooses(warm: Judge, top: str, told: bool) -> None:
+    """Of eight elements all eight are chosen, so that no rounding shows; of seven it does."""
+    verdict = warm.judge(Problem(name="chosen", source=_CHOOSES), Candidate(source=_CHOSEN.format(top)))
+    assert verdict.status is Status.CORRECT, verdict.message
+    assert ["When built with top=7" in f.message for f in verdict.findings if f.check == "silently_different"] == [True] * told
+
+
 @pytest.mark.parametrize(("expression", "told"), [("v * 1e30", False), ("tl.where(tl.abs(v) < 1.2e-38, 0.0, v) * 1e30", True)])
 def test_lost_denormal_numbers_are_told(warm: Judge, expression: str, told: bool) -> None:
     verdict = warm.judge(problem("x * 1e30", "[torch.randn(9, 70)]"), elementwise(expression))

@@ -16,7 +16,7 @@ from kernelllm.lm.lm_writer import LMWriter
 from kernelllm.lm.prompts import Templates, first_prompt
 from kernelllm.models import SamplingParams, decoding, open_model, small_weights
 from kernelllm.models.constrained.python_prefix import PythonPrefix
-from kernelllm.models.llama_steps import LlamaWeights
+from kernelllm.models.llama_steps import LlamaWeights, Steps
 
 transformers = pytest.importorskip("transformers")
 RELU = """import torch
@@ -60,6 +60,24 @@ def test_greedy_answers_are_those_of_transformers(llama: torch.nn.Module) -> Non
         wanted = llama.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=300, do_sample=False)[0, len(prompt) :]
         assert row.tokens == wanted[: len(row.tokens)].tolist()
         assert row.ended == (1 in wanted.tolist())
+
+
+def test_weights_that_come_from_int8_are_multiplied_as_such_on_a_cpu(llama: torch.nn.Module, tmp_path: Path) -> None:
+    from kernelllm.train.tokenizer import trained
+
+    small_weights.save(llama, trained(["def f(x):\n    return x + 1\n"], 300), tmp_path)
+    stored, _ = small_weights.load(tmp_path)
+    prompts = [[5, 6, 7, 8, 9], [9, 8], [9, 8, 7, 4]]
+    steps = {as_stored: Steps(LlamaWeights(stored, torch.float32, as_stored=as_stored), prompts) for as_stored in (True, False)}
+    alone = Steps(LlamaWeights(stored, torch.float32, as_stored=True), prompts[:1])
+    for token in (3, 17, 40):
+        for one, rows in ((alone, 1), *((one, 3) for one in steps.values())):
+            one.step([token] * rows)
+    exact, logits = steps[False].logits, steps[True].logits
+    assert 0 < (exact - logits).abs().max() < 0.02 * exact.abs().max()
+    torch.testing.assert_close(alone.logits[0], logits[0], atol=1e-5, rtol=1e-5, msg="other rows of the batch change nothing")
+    free = LlamaWeights(llama, torch.float32, as_stored=True)
+    assert all(matrix.int8 is None for layer in free.layers for matrix in (layer.qkv, layer.out, layer.up, layer.down))
 
 
 def test_tokens_after_which_no_python_can_follow_are_refused(llama: torch.nn.Module) -> None:

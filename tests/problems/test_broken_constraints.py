@@ -10,6 +10,7 @@ import torch
 from kernelllm.problems.broken_constraints import (
     ALL,
     BELOW_ZERO,
+    ENDS,
     FRACTIONS,
     HUGE,
     LARGE,
@@ -44,6 +45,7 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     HUGE: lambda: torch.randn(8, 24),
     LOWEST: lambda: torch.randn(8, 24),
     NARROW: lambda: torch.randint(0, 9, (8, 32)),
+    ENDS: lambda: torch.randint(0, 100, (8, 32), dtype=torch.uint8),
     NONE: lambda: (torch.rand(8, 32) < 0.5).float(),
 }
 

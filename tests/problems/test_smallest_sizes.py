@@ -48,6 +48,36 @@ def test_sizes_that_never_change_are_not_made_one() -> None:
     assert sets_with(Problem(name="p", source=_SOURCE.format(forward="x + y")), [{}], 1) == []
 
 
+_TABLE = """
+import torch
+import torch.nn as nn
+
+ROWS, WIDTH = 16, 32
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("table", torch.arange(0.0, width, 2))
+
+    def forward(self, x):
+        return x + self.table
+
+
+def get_inputs():
+    return [torch.randn(ROWS, 16)]
+
+
+def get_init_inputs():
+    return [WIDTH]
+"""
+
+
+def test_a_size_that_rounds_to_the_same_is_not_free() -> None:
+    """A table of every second number is as long at 31 as at 32: at 1 alone it would be broadcast."""
+    assert sets_with(Problem(name="p", source=_TABLE), [{}, {"WIDTH": 31, "ROWS": 5}], 1) == [{"ROWS": 1}]
+
+
 def test_sizes_at_which_the_reference_takes_empty_tensors() -> None:
     largest = _SOURCE.format(forward="(x + y).amax(dim=1)")  # the largest of none is an error
     assert sets_with(Problem(name="p", source=largest), _SHRUNK, 0) == [{"ROWS": 0}]

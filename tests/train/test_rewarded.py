@@ -187,7 +187,7 @@ def test_the_best_rewarded_samples_are_judged_again(toy_set: Path, begun: Path, 
     assert "- held out: findings of what is not correct: replay 1\n" in card
 
 
-def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Path) -> None:
+def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     asked: list[int] = []
 
     def counted(answers: Sequence[tuple[Problem, str]]) -> list[Attempt | None]:
@@ -198,6 +198,7 @@ def test_a_second_turn_asks_for_repairs(toy_set: Path, begun: Path, tmp_path: Pa
     run = rl(toy_rl(toy_set, begun, *changes), tmp_path / "rl", score=counted)
     assert run.steps == 2
     assert [r for _, r in run.rewards] == [0, 0]
+    assert "nothing was learnt" in caplog.text
     assert (tmp_path / "rl" / "turn-2" / "checkpoints").is_dir()
 
 

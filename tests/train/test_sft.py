@@ -27,7 +27,6 @@ from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
 from kernelllm.train.renaming import KernelFile, relayered, renamed, renamed_copies, resized
 from kernelllm.train.sft import opened_tokenizer, sft
-from kernelllm.train.wording import as_packaged
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +42,8 @@ def test_loss_falls_and_what_is_written_tells_of_the_run(trained: tuple[Path, Tr
     assert "test_perplexity" in outcome.scores
     card = (folder / "README.md").read_text()
     assert "builtin (700 problems); 3 rows" in card
+    assert "split, whose families of operators training has not seen" in card
+    assert "is judged" not in card, "nothing was"
     assert all(text in card for text in ("SHA-256", "perplexity", "begun" if outcome.folder == "" else "from scratch"))
     assert any((folder / "tensorboard").iterdir())
     assert all(p.stat().st_size < small_weights.SHARD_BYTES for p in (folder / "int8").glob("*.safetensors"))
@@ -311,7 +312,7 @@ def test_the_published_recipe_runs_with_a_toy_llama(toy_set: Path, trained: tupl
 def test_recipes_that_begin_from_the_packaged_model_fit_its_positions() -> None:
     positions = json.loads((small_weights.packaged() / "config.json").read_text())["max_position_embeddings"]
     begun = [recipe for recipe in map(config.load, config.recipes()) if recipe.base == "mini"]
-    assert len(begun) == 3
+    assert len(begun) == 4
     assert all(recipe.data.max_length <= positions for recipe in begun)
 
 
@@ -325,15 +326,7 @@ def test_recipes_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         config.load(str(path), ["training.no_such_key=1"])
     with pytest.raises(UnknownName, match="kernelllm-8b"):
         config.load("no-such-recipe")
-    assert json.loads(json.dumps(config.recipes())) == ["kernelllm-8b", "mini", "mini-reject", "mini-repair", "mini-rl"]
-
-
-def test_kernels_can_have_the_wording_of_the_packaged_model() -> None:
-    old = "        x = tl.where(x == x, (x.to(tl.int32, bitcast=True) + 4096 & -8192).to(tl.float32, bitcast=True), x)\n        y = x\n"
-    guard = "        if x.numel() >= 2 ** 31:\n            raise ValueError('the kernels were written for fewer elements of x')\n"
-    new = old.replace("x = tl.where(x == x, (", "bits = ").replace(" -8192).to", " -8192\n        x = tl.where(x == x, bits.to")
-    assert as_packaged(guard + new) == old
-    assert as_packaged(old) == old
+    assert json.loads(json.dumps(config.recipes())) == ["kernelllm-8b", "mini", "mini-dpo", "mini-reject", "mini-repair", "mini-rl"]
 
 
 def test_kernelllm_falls_back_to_the_small_model(

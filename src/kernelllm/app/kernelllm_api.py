@@ -45,6 +45,7 @@ class _Default(str):
 WEIGHTS: Final = _Default("facebook/KernelLLM")
 TOP_P: Final = 0.95
 TOP_K: Final = 0
+NOTHING_RIGHT: Final = "No kernel is correct. Ask for more (n=), or let the compiler write it: kernelllm.optimize(code)."
 
 
 class Optimized(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,7 @@ class Optimized(msgspec.Struct, frozen=True, kw_only=True):
     pass_at: dict[int, float] = {}
     """k to the unbiased estimate of pass@k (HumanEval's), for k = 1, 10, 20, ... up to n; repairs do not count."""
     message: str = ""
-    """Why there are fewer attempts than were asked for."""
+    """Why there are fewer attempts than were asked for, or what to do where none is correct."""
     run: str = ""
     """The run in the attempt store."""
 
@@ -296,6 +297,6 @@ def _summed(problem: Problem, attempts: Sequence[Attempt], message: str, run: st
         n=len(first),
         correct=right,
         pass_at={k: pass_at_k(len(first), right, k) for k in ks},
-        message=message,
+        message=message or (f"{NOTHING_RIGHT} ({len(attempts)} tried.)" if attempts and best(attempts) is None else ""),
         run=run,
     )

@@ -147,7 +147,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """What the ``kernelllm`` script calls."""
+    """What the ``kernelllm`` script calls once it is loaded."""
     collect_seldom()
     try:
         cli.main(prog_name="kernelllm")

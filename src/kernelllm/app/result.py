@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 import kernelllm
 from kernelllm.app import verdict_view
 from kernelllm.core.types import Attempt, Problem, Verdict
+
+COMPILER: Final = "compiler"
+NEXT: Final = "let the compiler write it, which needs no model: the same without -m (model=)"
+"""What a person can do whose language model wrote nothing right."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +62,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             rows.append(("file", self.path or "not written"))
         elif self.attempts:
             rows = [("status", f"none of {len(self.attempts)} candidates is correct; nothing was written")]
-            rows += [(f"candidate {i}", f"{a.verdict.status}: {a.verdict.message}") for i, a in enumerate(self.attempts, 1)]
+            rows += self._wrong_ones()
             rows += verdict_view.findings_rows(self.attempts[-1].verdict)
+            if self.model != COMPILER:
+                rows.append(("next", f"{NEXT}; or have the model try more often, with -n (n=)"))
         else:
             rows = [("status", "no candidate was judged")]
         if self.kept:
@@ -67,6 +73,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         if self.message:
             rows.append(("note", self.message))
         return [*rows, ("took", f"{self.seconds:.1f} s")]
+
+    def _wrong_ones(self) -> verdict_view.Rows:
+        """Each candidate with what was said of it; equal texts, which a small model often writes, once."""
+        same: dict[str, list[int]] = {}
+        for number, attempt in enumerate(self.attempts):
+            same.setdefault(attempt.candidate.digest or str(number), []).append(number)
+        verdicts = [self.attempts[numbers[0]].verdict for numbers in same.values()]
+        named = [f"candidate{'s' * (len(n) > 1)} {', '.join(str(i + 1) for i in n)}" for n in same.values()]
+        return [(name, f"{verdict.status}: {verdict.message}") for name, verdict in zip(named, verdicts, strict=True)]
 
     def report(self) -> str:
         """What the command line prints of it."""

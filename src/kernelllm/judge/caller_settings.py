@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from kernelllm.problems.nested import mapped
+from kernelllm.problems.nested import mapped, tensors
 
 FLOAT64, DETERMINISTIC, FROZEN, RESULTS, PARAMETERS = "float64", "deterministic", "frozen", "results", "parameters"
 BEHIND, UNALIGNED, INFERENCE = "behind", "unaligned", "inference"
 ANOMALY, PRECISION, LAZY, THREAD, MULTIPROCESSORS = "anomaly", "precision", "lazy", "thread", "multiprocessors"
 AROUND, TRACED, STRICT, CUDNN, MOVED = "around", "traced", "strict", "cudnn", "moved"
-FUNCTIONAL, TRAINED = "functional", "trained"
+FUNCTIONAL, TRAINED, OWN = "functional", "trained", "own"
 WHERE = {
     FLOAT64: "where torch's default dtype is float64 (torch.set_default_dtype)",
     DETERMINISTIC: "where torch is asked for deterministic algorithms (torch.use_deterministic_algorithms)",
@@ -22,6 +22,7 @@ WHERE = {
     PRECISION: "where torch may compute products in TF32 (torch.set_float32_matmul_precision)",
     FROZEN: "where the parameters need no gradients (requires_grad_(False))",
     RESULTS: "where inputs are results of other operations, with gradients",
+    OWN: "where inputs are results of an earlier call, as in a loop over layers",
     PARAMETERS: "where inputs are parameters (torch.nn.Parameter), with gradients of an earlier step",
     INFERENCE: "where inputs were made in inference mode",
     THREAD: "where another thread calls it than the one that built it (look at threading.local)",
@@ -120,6 +121,20 @@ def move(model: Any) -> None:
         model._apply(lambda tensor: tensor)
 
 
+def own_results(model: Any, inputs: Any) -> Any:
+    """The inputs, each in the memory of a result of the model that has its shape, where there is one: the tensor that it returned."""
+    copies = mapped(inputs, torch.Tensor.clone)  # a model may write into them
+    known = {tensor.untyped_storage().data_ptr() for tensor in tensors(copies)}
+    results = [t for t in tensors(model(*copies)) if t.is_contiguous() and t.untyped_storage().data_ptr() not in known]
+
+    def instead(tensor: torch.Tensor) -> torch.Tensor:
+        fits = (n for n, result in enumerate(results) if (result.shape, result.dtype) == (tensor.shape, tensor.dtype))
+        place = next(fits, None)
+        return tensor if place is None or not tensor.is_contiguous() else results.pop(place).copy_(tensor)
+
+    return mapped(inputs, instead)
+
+
 def functional(model: Any) -> Any:
     """The model, called with copies of its parameters that are none."""
     own = {name: parameter.detach().clone() for name, parameter in torch.nn.Module.named_parameters(model)}
@@ -142,7 +157,7 @@ def given(name: str, inputs: Any) -> Any:
             return tensor
         if name == RESULTS:
             return tensor.detach().requires_grad_(True).view_as(tensor)
-        parameter = torch.nn.Parameter(tensor.detach(), False)
+        parameter = torch.nn.Parameter(tensor.detach())
         parameter.grad = torch.ones_like(parameter) if not parameter.is_complex() else None
         return parameter
 

@@ -31,7 +31,14 @@ from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_
 from kernelllm.judge.trials.inputs.named_values import try_named_values
 from kernelllm.judge.trials.inputs.near_zero_inputs import try_denormal, try_homogeneity, try_near_zero
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other_sizes
-from kernelllm.judge.trials.inputs.shape_trials import try_broadcast, try_expanded, try_longer_lists, try_more_dimensions, try_other_lengths
+from kernelllm.judge.trials.inputs.shape_trials import (
+    try_broadcast,
+    try_expanded,
+    try_longer_lists,
+    try_more_dimensions,
+    try_other_lengths,
+    try_other_sequences,
+)
 from kernelllm.judge.trials.inputs.unconstrained_inputs import try_unconstrained_inputs
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state
@@ -243,6 +250,7 @@ class Evaluation:
                 trials.findings += try_broadcast(worker, reference, seed)
                 trials.findings += try_other_lengths(worker, reference, seed)
                 trials.findings += try_longer_lists(worker, reference, seed)
+                trials.findings += try_other_sequences(worker, reference, seed)
                 trials.findings += try_expanded(worker, reference, seed) if "stride" in self._candidate.source else []
             else:
                 trials.findings.append(Finding(check="limits", message=_NO_TIME, severity=Severity.INFO))

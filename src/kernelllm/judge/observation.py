@@ -15,6 +15,8 @@ OF_ALL = "torch's setting of "
 """Begins what a worker tells of a setting of the whole process that a candidate changed."""
 RANDOM_NUMBERS = "the state of the random generators"
 """One of them: a reference that draws random numbers changes it as well."""
+AUTOGRAD = "autograd (on or off)"
+"""Another one, which shows where gradients are enabled alone."""
 
 
 @dataclass(frozen=True)

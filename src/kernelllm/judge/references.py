@@ -22,6 +22,7 @@ from kernelllm.judge.trials.reference_runs.reference import Reference, prepare
 from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, affordable, negated_run, prepare_run
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
+from kernelllm.problems.bounds import within_sizes
 from kernelllm.problems.larger_sizes import larger
 from kernelllm.problems.other_branches import sets_of_other_branches
 from kernelllm.problems.product_sizes import sets_of_products
@@ -161,7 +162,10 @@ class References:
             described, gradients = shrink.describe(problem, overrides), bool(tried[0].gradients)
             if self._device != "cpu" and may_assert(tried[0].ops):  # a position may lie beyond a smaller table: a CPU says so
                 prepare(problem, described, overrides, "cpu", INIT_SEED, False)
-            return prepare_run(prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients), INIT_SEED)
+            made = prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients)
+            # lengths and offsets beyond a size that shrank alone: a reference may take them, and no user gives them
+            runs = (prepare_run(made, INIT_SEED, given=one) for one in within_sizes(made.inputs(INIT_SEED), tried[0].inputs(INIT_SEED)))
+            return next((run for run in runs if run is not None), None)
         return None
 
     def fixed_by(self, candidate: str, problem: Problem) -> dict[str, Any]:

@@ -13,25 +13,60 @@ _MORE: Final = 256
 """Tokens by which the buffers grow; a CUDA graph serves so many steps."""
 _BACKENDS: Final = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """cuDNN's is left out: it plans anew for each shape."""
+_EXACT: Final = 1e-3
+"""How far from a whole number a weight over its row's scale may be; those of other weights are up to a half."""
 _PREFILL: Final = 64
 """Prompts that are read at once."""
 
 
+class _Matrix(NamedTuple):
+    """What rows are multiplied with. A step reads it as it is stored, where it is in int8: a quarter of the memory, whose reading is most
+    of a step's time on a CPU."""
+
+    weight: torch.Tensor
+    int8: torch.Tensor | None = None
+    scale: torch.Tensor | None = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[rows, length, input] to [rows, length, output]."""
+        if self.int8 is None or self.scale is None or x.shape[1] > 1:
+            return F.linear(x, self.weight)
+        ones = x.new_ones(len(self.int8), dtype=torch.bfloat16)  # scales would be rounded to this type, too
+        made = torch._weight_int8pack_mm(x[:, 0].bfloat16().contiguous(), self.int8, ones)
+        return (made.to(x.dtype) * self.scale)[:, None]
+
+
 class _Layer(NamedTuple):
     before: torch.Tensor
-    qkv: torch.Tensor
-    out: torch.Tensor
+    qkv: _Matrix
+    out: _Matrix
     between: torch.Tensor
-    up: torch.Tensor
-    down: torch.Tensor
+    up: _Matrix
+    down: _Matrix
+
+
+def _as_stored(weight: torch.Tensor) -> _Matrix:
+    """With its int8 numbers and a scale a row where they are all that it consists of, as :mod:`.small_weights` has them."""
+    scale = weight.abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
+    parts = weight / scale
+    whole = parts.round()
+    if not hasattr(torch, "_weight_int8pack_mm") or float((parts - whole).abs().max()) > _EXACT:
+        return _Matrix(weight)
+    return _Matrix(weight, whole.to(torch.int8), scale[:, 0])
 
 
 class LlamaWeights:
-    """The weights of a model of transformers, those that are multiplied with the same input side by side."""
+    """The weights of a model of transformers, those that are multiplied with the same input side by side.
 
-    def __init__(self, model: Any, dtype: torch.dtype) -> None:
-        def joined(*linears: Any) -> torch.Tensor:
-            return torch.cat([one.weight.detach() for one in linears]).to(dtype)
+    ``as_stored``: on a CPU those that come from int8 are multiplied as such, with inputs in bfloat16.
+    """
+
+    def __init__(self, model: Any, dtype: torch.dtype, *, as_stored: bool = False) -> None:
+        as_stored = as_stored and model.lm_head.weight.device.type == "cpu" and dtype is torch.float32
+
+        def joined(*linears: Any) -> _Matrix:
+            weight = torch.cat([one.weight.detach() for one in linears]).to(dtype)
+            return _as_stored(weight) if as_stored else _Matrix(weight)
 
         config = model.config
         self.dtype, self.device = dtype, model.lm_head.weight.device
@@ -40,7 +75,7 @@ class LlamaWeights:
         self.size = config.hidden_size // self.heads
         self.longest = config.max_position_embeddings
         self.embedding = model.model.embed_tokens.weight.detach().to(dtype)
-        self.head = joined(model.lm_head)
+        self.head = model.lm_head.weight.detach().to(dtype)
         self.norm = model.model.norm.weight.detach().to(dtype)
         self.layers = [
             _Layer(
@@ -65,12 +100,12 @@ class LlamaWeights:
         kv = self.kv_heads * self.size
         x = F.embedding(ids, self.embedding)
         for number, layer in enumerate(self.layers):
-            made = F.linear(F.rms_norm(x, x.shape[-1:], layer.before, self.eps), layer.qkv)
+            made = layer.qkv(F.rms_norm(x, x.shape[-1:], layer.before, self.eps))
             q, k, v = (part.view(rows, length, -1, self.size).transpose(1, 2) for part in made.split([self.heads * self.size, kv, kv], -1))
             seen = attend(number, _turned(q, cos, sin), _turned(k, cos, sin), v)
-            x = x + F.linear(seen.transpose(1, 2).reshape(rows, length, -1), layer.out)
-            gate, up = F.linear(F.rms_norm(x, x.shape[-1:], layer.between, self.eps), layer.up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
+            x = x + layer.out(seen.transpose(1, 2).reshape(rows, length, -1))
+            gate, up = layer.up(F.rms_norm(x, x.shape[-1:], layer.between, self.eps)).chunk(2, -1)
+            x = x + layer.down(F.silu(gate) * up)
         return F.rms_norm(x, x.shape[-1:], self.norm, self.eps)
 
 

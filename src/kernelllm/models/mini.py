@@ -173,7 +173,8 @@ class Mini(HF):
         from kernelllm.models.llama_steps import LlamaWeights
 
         model, _ = self.load()
-        return LlamaWeights(model, model.dtype if model.device.type == "cpu" else need("torch", "hf").bfloat16)
+        dtype = model.dtype if model.device.type == "cpu" else need("torch", "hf").bfloat16
+        return LlamaWeights(model, dtype, as_stored=self.dtype == "auto")
 
     @staticmethod
     def _fitting(weights: LlamaWeights, tokens: int) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOWEST, HIGHEST = "lowest", "highest"
 _UNIT = 1.0
+_POSITIONS = ("torch.int32", "torch.int64")
 _SHARE = 1 / 3
 """Of numbers between -1 and 1, so many are put at the bound."""
 
@@ -39,6 +40,25 @@ def at_bounds(first: list[Any], second: list[Any], kind: str, seed: int, *, whol
         if any(new is not None for new in moved.values()):
             return _put(first, moved)
     return None
+
+
+def within_sizes(inputs: list[Any], larger: list[Any]) -> list[list[Any]]:
+    """``inputs`` with whole numbers that a size bounds (lengths, offsets, positions) no larger than that size, where it is smaller than in
+    ``larger``, inputs of another set of sizes: as large as it at most, and less than it. ``inputs`` alone where no number is beyond."""
+    pairs = list(zip(tensors(inputs), tensors(larger), strict=False))
+    shrunk = {(old, new) for x, y in pairs if x.dim() == y.dim() for new, old in zip(x.shape, y.shape, strict=True) if new < old}
+    made = []
+    for less in (0, 1):
+        moved = {id(x): _no_more(x, shrunk, less) for x, _ in pairs if str(x.dtype) in _POSITIONS and x.numel()}
+        made.append(_put(inputs, moved))
+    changed = any(a is not b for a, b in zip(tensors(made[0]), tensors(inputs), strict=True))
+    return made if changed else [inputs]
+
+
+def _no_more(x: torch.Tensor, shrunk: set[tuple[int, int]], less: int) -> torch.Tensor | None:
+    highest, lowest = int(x.max()), int(x.min())
+    bounds = [new for old, new in shrunk if new < highest <= old]
+    return x.clamp(max=max(min(bounds) - less, 0)) if bounds and lowest >= 0 else None
 
 
 def _put(inputs: list[Any], new: dict[int, torch.Tensor | None]) -> list[Any]:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 UNSORTED, LENGTHS, TWICE, FRACTIONS, LARGE, WIDE, SENTINEL = "unsorted", "lengths", "twice", "fractions", "large", "wide", "sentinel"
 SKIPPING, BELOW_ZERO, ALL, NONE, MASKED = "skipping", "below zero", "all", "none", "masked"
-HUGE, NARROW, LOWEST = "huge", "narrow", "lowest"
+HUGE, NARROW, LOWEST, ENDS = "huge", "narrow", "lowest", "ends"
 WHERE = {
     UNSORTED: "where rows are not sorted",
     LENGTHS: "where rows are not of length one",
     FRACTIONS: "where numbers are not whole",
     TWICE: "where whole numbers come twice in a row",
     LARGE: "where whole numbers are up to a million",
+    ENDS: "where whole numbers of 8 or 16 bits are up to the ends of their type",
     WIDE: "where whole numbers of 64 bits need more than 32",
     SKIPPING: "where whole numbers in order skip some or come again (empty segments, groups that nothing is of)",
     BELOW_ZERO: "where whole numbers are below zero (division and remainder round down there)",
@@ -204,6 +205,16 @@ def _large(x: torch.Tensor, draw: torch.Generator, least: int = 4, most: int = _
     return torch.randint(low, most, x.shape, generator=draw).to(x.device, x.dtype)
 
 
+def _up_to_the_ends(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor | None:
+    import torch
+
+    if not _whole(x) or x.element_size() > 2 or (x.dim() and in_order(x)):
+        return None
+    most = torch.iinfo(x.dtype)
+    low = most.min if bool((x < 0).any()) else 0
+    return torch.randint(low, most.max + 1, x.shape, generator=draw).to(x.device, x.dtype)
+
+
 def _with_sentinel(x: torch.Tensor, draw: torch.Generator, found: tuple[int, ...]) -> torch.Tensor | None:
     import torch
 
@@ -223,5 +234,5 @@ _CHANGES: dict[str, _Change] = {
     UNSORTED: _unsorted, LENGTHS: _of_other_lengths, FRACTIONS: _fractions, TWICE: _twice, LARGE: _large,
     WIDE: partial(_large, least=8, most=_BEYOND), SKIPPING: _skipping, BELOW_ZERO: _below_zero,
     ALL: partial(_uniform, value=True), NONE: partial(_uniform, value=False), MASKED: _masked,
-    HUGE: _huge, NARROW: _narrow, LOWEST: _lowest,
+    HUGE: _huge, NARROW: _narrow, LOWEST: _lowest, ENDS: _up_to_the_ends,
 }  # fmt: skip

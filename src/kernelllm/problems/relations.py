@@ -154,8 +154,11 @@ def _group(search: RelationSearch, slots: dict[Slot, int], trace: Trace) -> Size
 
 
 def _with_bound(search: RelationSearch, groups: list[SizeGroup], slot: Slot) -> list[SizeGroup]:
-    """A size that changes no shape may be the bound of indices: it moves with all sizes of its value."""
-    equal = [g for g in groups if search.start[g.head] == search.start[slot]]
+    """A size that changes no shape may be the bound of indices: it moves with all sizes of its value, else with those below it by one, as
+    lengths up to a size are drawn (``randint(1, 81)``)."""
+    value = search.start[slot]
+    found = ([g for g in groups if search.start[g.head] == bounded] for bounded in (value, value - 1))
+    equal = next(filter(None, found), [])
     if not equal:
         return groups
     slots = {s: e for g in equal for s, e in g.slots.items()} | {slot: 1}

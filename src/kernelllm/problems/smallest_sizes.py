@@ -124,7 +124,8 @@ def _free(dry_runs: DryRuns, problem_sizes: Sizes, start: Sizes, group: tuple[Sl
         return False
     if length == 0 and not (small.parameters == own.parameters and _of_batch(small, own)):
         return False
-    return any(works(other) is not None for other in (value + 1, value - 1, 2 * value, value // 2) if other > 1)
+    others = (works(other) for other in (value + 1, value - 1, 2 * value, value // 2) if other > 1)
+    return any(one is not None and (one.inputs, one.parameters) != (own.inputs, own.parameters) for one in others)
 
 
 def _of_batch(small: Trace, own: Trace) -> bool:

@@ -74,10 +74,7 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun, rewards: 
         f"# {recipe.name}", "",
         f"Writes Triton kernels for PyTorch modules. {outcome.parameters:,} parameters, "
         + (f"begun from {recipe.base}." if recipe.base else "trained from scratch with a tokenizer of its own."), "",
-        "## Scores", "", "| figure | value |", "|---|---|",
-        *(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items()), "",
-        "`pass@k` is judged: every sampled kernel ran in a process of its own and was right at several sizes and seeds. These are modules"
-        f" {_HELD_OUT[recipe.data.by_family]}; they are no benchmark's.", "",
+        "## Scores", "", *_scores(recipe, outcome.scores), "",
         *_rewarded(rewards, outcome.scores),
         "## Data", "",
         f"- {len(rows)} verified pairs ({', '.join(f'{s} {n}' for s, n in splits.items())}), SHA-256 of their ids `{data_digest(rows)}`",
@@ -93,6 +90,21 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun, rewards: 
         "It writes Triton alone. Its answers are limited by its context, so large modules are out of reach, and operators that its pairs"
         " lack are guesses. Judge what it writes: `kernelllm optimize FILE.py -m ... -n 20` does.", "",
     ]  # fmt: skip
+
+
+def _scores(recipe: Recipe, scores: Mapping[str, float]) -> list[str]:
+    """The figures, and what those that need it are of."""
+    if not scores:
+        return ["Not looked at while it trained."]
+    looked = [name for name in scores if name.startswith("pass@") or name.endswith(("loss", "perplexity"))]
+    judged = (
+        "`pass@k` is judged: every sampled kernel ran in a process of its own and was right at several sizes and seeds. "
+        if any(name.startswith("pass@") for name in looked)
+        else ""
+    )
+    of = f"{judged}These are modules {_HELD_OUT[recipe.data.by_family]}; they are no benchmark's."
+    table = ["| figure | value |", "|---|---|", *(f"| {name} | {value:.4g} |" for name, value in scores.items())]
+    return [*table, "", of] if looked else table
 
 
 def _rewarded(path: Path, scores: Mapping[str, float]) -> list[str]:

@@ -35,8 +35,6 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The set's own splits, in which families of operators stay together. False: a fortieth of the rows is held out, by chance."""
     renamings: int = 0
     """Copies of each training pair under other names, in module and kernel alike, so that a small model learns to copy names."""
-    as_packaged: bool = False
-    """Kernels in the wording of the pairs that the packaged ``mini`` learnt from: for training that begins from it."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,7 +22,6 @@ from kernelllm.train.config import Data
 from kernelllm.train.parallel import parallel_map
 from kernelllm.train.questions import Asked, questions
 from kernelllm.train.renaming import sizes_by_place
-from kernelllm.train.wording import as_packaged
 
 _UNNAMED: Final = "get_init_inputs_"
 """In the names of sizes to which the module gives none: which they are, a prompt for ``mini`` does not tell."""
@@ -49,7 +48,6 @@ def rows_of(data: Data) -> list[Pair]:
         return found
     found = [row for row in found if _UNNAMED not in row.triton_code]
     plain = parallel_map(plain_kernel, [row.triton_code for row in found])
-    plain = [as_packaged(code) for code in plain] if data.as_packaged else plain
     return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(found, plain, strict=True)]
 
 

@@ -73,6 +73,8 @@ def rl(
     more: dict[str, Any] = {"stale samples, not learnt from": stale, "stale samples, share": stale / max(stale + len(samples), 1)}
     if again is not None or score is None:
         more |= rewards.held_out(samples, problems.values(), recipe.rl, again)
+    if not any(rewards.reward(attempt.verdict) for attempt in samples):
+        log.warning("No sampled kernel was right: nothing was learnt. Train on pairs first, or sample easier modules.")
     found = rewards.write_report(samples, folder, [row.triton_code for row in train], **more)
     scores = {name: float(value) for name, value in found.items() if isinstance(value, float)}
     run = TrainingRun(

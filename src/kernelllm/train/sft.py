@@ -73,9 +73,7 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     trainer = make_trainer(recipe, model, words, data, Rows(looked, recipe.data) if looked else None, folder, told)
     with judged_by(recipe.validation) as judge:
         if judge is not None:
-            trainer.scored = lambda now: judged.scores(
-                wrapped(recipe, now, words), parts["validation"], recipe.data, recipe.validation, judge
-            )
+            trainer.scored = lambda now: _scored(recipe, wrapped(recipe, now, words), parts["validation"], judge, told)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder, recipe.training.max_steps))
         found = finished(trainer, fitting["test"][0], recipe)
     history = trainer.state.log_history
@@ -90,6 +88,13 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
         weights.export(now, words, recipe, folder, verdicts=any(row.before_verdict for row in own), copied=copied)
         card.write(folder, recipe, rows, outcome)
     return outcome
+
+
+def _scored(recipe: Recipe, model: LanguageModel, rows: Sequence[Pair], judge: judged.JudgePool, told: ToldLine) -> dict[str, float]:
+    """A look at the model, which may take minutes in which there is no other line."""
+    how = recipe.validation
+    told(f"looking: {how.samples} kernels for each of {len(judged.problems_of(rows, how.problems))} modules are sampled and judged")
+    return judged.scores(model, rows, recipe.data, how, judge)
 
 
 def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) -> TrainingRun | None:

@@ -43,18 +43,26 @@ METHODS = {
     """,
     "reject": """Sample kernels, judge them, keep the right ones, train again.
 
+    The recipes mini-reject and mini-repair begin from the packaged model, --set base=FOLDER/model from another one.
+
     \b
-    kernelllm train reject mini --set base=runs/mini/model --pairs my-pairs -o runs/mini-2
+    kernelllm train reject mini-reject --pairs my-pairs -o runs/mini-reject
+    kernelllm train reject mini-reject --set base=runs/mini/model --pairs my-pairs -o runs/mini-2
     """,
     "rl": """Reinforcement learning whose reward is the verdict. It is 0 unless a kernel is right and honest.
 
+    The recipe mini-rl begins from the packaged model, --set base=FOLDER/model from another one.
+
     \b
-    kernelllm train rl mini --set base=runs/mini/model --set training.max_steps=200 --pairs my-pairs -o runs/mini-rl
+    kernelllm train rl mini-rl --pairs my-pairs -o runs/mini-rl
+    kernelllm train rl mini-rl --set base=runs/mini/model --set training.max_steps=200 --pairs my-pairs -o runs/mini-rl
     """,
     "dpo": """Preference training: right against wrong, fast against slow.
 
+    The recipe mini-dpo begins from the packaged model, --set base=FOLDER/model from another one.
+
     \b
-    kernelllm train dpo mini --set base=runs/mini/model --pairs runs/mini-2/round-1/kept -o runs/mini-dpo
+    kernelllm train dpo mini-dpo --pairs runs/mini-reject/round-1/kept -o runs/mini-dpo
     """,
 }
 """Each way of training, in ``kernelllm.train`` under its name, with its help."""

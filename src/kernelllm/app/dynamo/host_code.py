@@ -28,13 +28,15 @@ class NotConstant(Exception):
 
 
 def prepared(module: ModuleType, model: torch.nn.Module, device: torch.device) -> Run | None:
-    """What the file's method for known sizes computes, for contiguous inputs on ``device``; None where the file has none.
+    """What the file's method for known sizes, or else its forward, computes for contiguous inputs on ``device``. None where the file's
+    class is not found.
 
     The result may be called while ``device`` is the current one.
     """
     tree = syntax_tree(Path(str(module.__file__)).read_text(encoding="utf-8"))
     classes = [s for s in tree.body if isinstance(s, ast.ClassDef) and s.name == type(model).__name__]
-    found = [s for c in classes for s in c.body if isinstance(s, ast.FunctionDef) and s.name == METHOD]
+    methods = {s.name: s for c in classes for s in c.body if isinstance(s, ast.FunctionDef)}
+    found = [methods[name] for name in (METHOD, "forward") if name in methods]
     if not found:
         return None
     names: dict[str, Any] = dict(vars(module))
@@ -42,7 +44,7 @@ def prepared(module: ModuleType, model: torch.nn.Module, device: torch.device) -
     function.body = _Rewriter(names, device).statements(function.body)
     made = ast.fix_missing_locations(ast.Module([function], []))
     exec(compile(made, f"{module.__file__} (host code)", "exec"), names)
-    run: Run = names[METHOD].__get__(model)
+    run: Run = names[function.name].__get__(model)
     return run
 
 

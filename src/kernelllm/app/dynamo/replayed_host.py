@@ -7,6 +7,7 @@ which Dynamo guards. So a run is recorded, below Python's arithmetic, and later 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,10 @@ from kernelllm.core.types import DEFAULT_BACKEND
 Run = Callable[..., Sequence[Any]]
 _LAUNCHERS = ("Launcher", "AlikeLauncher")
 """Classes of written files that launch a kernel."""
-_READ_AT_CALLS = ("allow_tf32", "fp32_precision")
+_SETTING = re.compile(r"\.(?:allow_tf32|fp32_precision)\b")
 """Settings of torch that a file may read at each call."""
+_BOUND = ("mm", "bmm", "addmm", "baddbmm", "convolution")
+"""Operators whose functions in Python are called in half of the time."""
 _aten = torch.ops.aten
 _ALLOCATIONS = (
     _aten.empty.memory_format, _aten.empty_strided.default, _aten.new_empty.default, _aten.new_empty_strided.default,
@@ -45,8 +48,7 @@ def replayed(module: ModuleType, model: torch.nn.Module, method: Run, inputs: Se
     """What ``method`` of a file's model does for these inputs, as a function of others in the same layout, whose first call has nothing
     but what it writes itself in new memory. None where that cannot be told. A call with another layout or alignment runs ``method``.
     """
-    source = Path(str(module.__file__)).read_text(encoding="utf-8")
-    if any(name in source for name in _READ_AT_CALLS):
+    if _SETTING.search(Path(str(module.__file__)).read_text(encoding="utf-8")):
         return None
     try:
         recording = _Recording(inputs, _held(module, model))
@@ -72,7 +74,8 @@ class _Recording(TorchDispatchMode):
         self._inputs, self._held = list(inputs), held
         self.lines: list[tuple[str, set[str]]] = []
         """Each with the names that it reads."""
-        self.names: dict[str, Any] = {"torch": torch}
+        guards: Any = torch._C._dynamo.guards
+        self.names: dict[str, Any] = {"torch": torch, "view": guards._reinterpret_tensor}
         self._bases: dict[int, tuple[str, torch.Tensor]] = {}
         self._launching = False
         for at, tensor in enumerate(inputs):
@@ -111,7 +114,8 @@ class _Recording(TorchDispatchMode):
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, new: list[torch.Tensor]) -> None:
         read: set[str] = set()
         given = ", ".join([*(self._text(a, read) for a in args), *(f"{k}={self._text(v, read)}" for k, v in kwargs.items())])
-        operator = self._constant(func)
+        name = func._schema.name.removeprefix("aten::")
+        operator = self._constant(getattr(torch, name) if name in _BOUND and func._overloadname == "default" else func)
         if not new:
             self.lines.append((f"{operator}({given})", read))
         elif isinstance(out, torch.Tensor):
@@ -189,14 +193,13 @@ class _Recording(TorchDispatchMode):
                 raise NotReplayable
             return self._constant(tensor)
         name, base = self._bases[storage]
-        if tensor.dtype != base.dtype or tensor.is_conj() != base.is_conj() or tensor.is_neg() != base.is_neg():
+        if tensor.dtype != base.dtype or any(t.is_conj() or t.is_neg() for t in (tensor, base)):
             raise NotReplayable
         read.add(name)
         distance = tensor.storage_offset() - base.storage_offset()
         if not distance and (address or (tensor.shape == base.shape and tensor.stride() == base.stride())):
             return name
-        offset = f", {name}.storage_offset() + {distance}" if distance else ""
-        return f"{name}.as_strided({tuple(tensor.shape)}, {tensor.stride()}{offset})"
+        return f"view({name}, {tuple(tensor.shape)}, {tensor.stride()}, {distance})"
 
     def function(self, method: Run, results: Any) -> Run:
         """The lines as a function, in which tensors are let go behind their last use."""

@@ -10,10 +10,15 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._device import DeviceContext
 
 _type = operator.attrgetter("dtype")
 _CAPTURING = "transformers.utils.output_capturing"
+
+_OF_LAYERS = (WeightNorm, SpectralNorm)
+"""Hooks of ``torch.nn.utils.weight_norm`` and ``spectral_norm``, which make a layer's weight of its parameters."""
 
 
 def active_mode() -> str:
@@ -31,8 +36,9 @@ def active_mode() -> str:
 
 
 def do_nothing(hooks: Iterable[Mapping[int, Any]]) -> bool:
-    """Whether hooks are none but those that transformers leaves on layers once somebody asked for hidden states, and nobody asks now."""
-    found = [hook for some in hooks for hook in some.values()]
+    """Whether hooks are none but those of torch that belong to a layer and are captured with it, and those that transformers
+    leaves on layers once somebody asked for hidden states, and nobody asks now."""
+    found = [hook for some in hooks for hook in some.values() if type(hook) not in _OF_LAYERS]
     module = sys.modules.get(_CAPTURING)
     asked: Any = getattr(module, "_active_collector", None)
     idle = asked is not None and asked.get() is None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Final, cast
 
 import torch
 
 Settings = dict[tuple[str, bool], tuple[str, ...]]
-"""Name of a class and whether it is torch's own, to attributes that each layer of that class has."""
+"""Name of a class and whether it is torch's own, to what each layer ``m`` of that class has, as Python: ``m.eps``, ``m.config.eps``."""
 _KINDS = (float, int, bool, str, type(None))
+_OBJECTS = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.nn.Module, torch.Tensor)
+"""What has attributes and is no configuration."""
+_MOST = 256
+"""A longer list would be compared in every call."""
 _TOLD: Final = {
     "in_features", "out_features", "in_channels", "out_channels", "num_features", "num_channels", "num_embeddings", "embedding_dim",
     "normalized_shape", "affine", "elementwise_affine", "transposed", "inplace", "in1_features", "in2_features", "embed_dim", "kdim",
@@ -20,7 +25,7 @@ _OF_WEIGHTS: Final = {"kernel_size", "groups"}
 
 
 def settings_of(model: torch.nn.Module) -> Settings:
-    """The attributes of a model and its layers that are numbers, texts, flags, or tuples of such."""
+    """The attributes of a model and its layers that are numbers, texts, flags, or hold such."""
     plain = vars(torch.nn.Module()).keys()
     found: Settings = {}
     for layer in model.modules():
@@ -28,10 +33,35 @@ def settings_of(model: torch.nn.Module) -> Settings:
         own = getattr(torch.nn, kind.__name__, None) is kind
         told = (_TOLD | (_OF_WEIGHTS if layer._parameters else set())) if own else set()
         told |= {"output_padding"} if own and not getattr(layer, "transposed", True) else set()
-        names = [n for n, v in vars(layer).items() if n not in plain and n not in told and n[0] != "_" and _is_plain(v)]
+        names = [t for n, v in vars(layer).items() if n not in plain and n not in told and n[0] != "_" for t in _texts(f"m.{n}", v, own)]
         name = (kind.__name__ if layer is not model else "", own)
         found[name] = tuple(n for n in found.get(name, names) if n in names)
     return {name: attributes for name, attributes in found.items() if attributes}
+
+
+def _texts(name: str, value: object, own: bool) -> list[str]:
+    """What says as Python whether a value stays as it is. ``own``: torch's layers have neither lists nor configurations."""
+    if _is_plain(value):
+        return [name]
+    if own:
+        return []
+    if type(value) in (list, tuple, dict, set):
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else list(cast("list[object]", value))
+        if len(items) > _MOST:
+            return []
+        copied = f"[*{name}]" if type(value) is list else f"{{**{name}}}"
+        return [copied if type(value) in (list, dict) and all(map(_is_plain, items)) else f"str({name})"] if _holds_plain(value) else []
+    if isinstance(value, _OBJECTS) or type(value).__module__.split(".")[0] == "torch":
+        return []
+    fields = getattr(value, "__dict__", {})
+    return [f"{name}.{n}" for n, v in fields.items() if n.isidentifier() and n[0] != "_" and _is_plain(v)]
+
+
+def _holds_plain(value: object) -> bool:
+    """Whether it is a plain value, or holds such alone."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_holds_plain, value.values()))
+    return all(map(_holds_plain, value)) if isinstance(value, list | tuple | set) else _is_plain(value)
 
 
 def _is_plain(value: object) -> bool:

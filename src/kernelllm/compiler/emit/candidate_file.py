@@ -92,6 +92,7 @@ class CandidateFile(MainGraph):
             top.append(f"{', '.join(path for path, _ in few)} = {', '.join(text for _, text in few)}")
         kept = [line for path, tensor in into for line in layout_kept(path, tensor, self.host.tuple)]
         top += [*kept, *(line for some in layouts if len(some) > 1 for line in some)]
+        top = [*self.guards.autocast(), *top]
         return [*self.guards.given(), *self.unpacked([*top, text]), *top]
 
     def _multiples(self, read: list[str], paths: dict[str, str], checked: list[str]) -> list[str]:

@@ -97,11 +97,12 @@ class Guards:
         return lines
 
     def given(self) -> list[str]:
-        """Statements ahead of all: the mode, autocast, and arguments that are no tensors."""
+        """Statements ahead of all: the mode, settings, and arguments that are no tensors."""
         settings = self.settings.asked(self.names["settings_of"]) if self.settings else []
-        return [*self._mode(), *self._autocast(), *settings, *self._plain()]
+        return [*self._mode(), *settings, *self._plain()]
 
-    def _autocast(self) -> list[str]:
+    def autocast(self) -> list[str]:
+        """Statements that refuse autocast where what is computed depends on it. They read a tensor's device."""
         if self.silent or not self.captured.autocasts:
             return []
         text = "The kernels do not follow torch.autocast"

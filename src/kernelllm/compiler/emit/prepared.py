@@ -137,7 +137,7 @@ def method(name: str, kept: str, sources: list[str], lines: list[str], results: 
     whole = below and len(sources) >= MANY
     return [
         f"def {name}(self):",
-        '    """What follows from the parameters alone, made anew where one was written or replaced."""',
+        '    """What follows from the parameters alone, made anew where one is replaced or written; p.data.mul_(2) is not seen."""',
         *(["    state = state_below(self)"] if whole else [f"    {tensors}", "    state = state_of(sources)"]),
         f"    if self.{kept}[0] != state:",
         *([f"        {tensors}"] if whole else []),

@@ -35,6 +35,11 @@ def _bounded_range(*bounds: int) -> range:
     return made
 
 
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of such a tensor."""
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
 _MATHS = frozenset({"prod", "gcd", "isqrt", "cdiv"})
 """Functions of ``math`` or of a kernel language, called by their module."""
 _FUNCTIONS: dict[str, Any] = {
@@ -42,6 +47,7 @@ _FUNCTIONS: dict[str, Any] = {
     "sorted": sorted, "tuple": tuple, "list": list, "str": str, "range": _bounded_range, "prod": math.prod, "gcd": math.gcd,
     "bin": bin, "oct": oct, "hex": hex, "hash": hash, "map": map, "round": round, "reversed": reversed, "float": float,
     "isqrt": math.isqrt, "divmod": divmod, "enumerate": enumerate, "zip": zip, "cdiv": lambda a, b: -(-a // b),
+    "strides": _contiguous,
 }  # fmt: skip
 _METHODS = frozenset({
     "count", "index", "startswith", "endswith", "bit_count", "bit_length", "join", "find", "isdisjoint", "issubset", "is_integer",
@@ -161,11 +167,16 @@ class _Shapes(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         shape = ast.Name(_SHAPE, ast.Load())
+        strides = ast.Call(ast.Name("strides", ast.Load()), [shape], [])
         match node:
             case ast.Attribute(attr="shape", value=ast.Name()) | ast.Call(func=ast.Attribute(attr="size"), args=[]):
                 return shape
             case ast.Call(func=ast.Attribute(attr="size"), args=[index]):
                 return ast.Subscript(shape, self.visit(index), ast.Load())
+            case ast.Call(func=ast.Attribute(attr="stride"), args=[]):
+                return strides
+            case ast.Call(func=ast.Attribute(attr="stride"), args=[index]):
+                return ast.Subscript(strides, self.visit(index), ast.Load())
             case ast.Call(func=ast.Attribute(attr="numel" | "nelement"), args=[]):
                 return ast.Call(ast.Name("prod", ast.Load()), [shape], [])
             case ast.Dict(keys=keys) if keys and all(keys):

@@ -23,6 +23,11 @@ _OF_TORCH = (
     "cuda.memory_reserved", "cuda.max_memory_reserved", "cuda.memory_stats", "cuda.memory_snapshot", "cuda.memory_summary",
     "cuda.mem_get_info", "cuda.memory", "cuda.memory_usage", "cuda.list_gpu_processes", "cuda.utilization", "cuda.temperature",
     "cuda.power_draw", "cuda.clock_rate", "cuda.is_initialized", "cuda._is_in_bad_fork", "_C._get_tracing_state",
+    "utils.deterministic", "backends.mkldnn", "backends.mkl", "backends.openmp", "backends.nnpack", "backends.opt_einsum",
+    "backends.quantized", "backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.math_sdp_enabled",
+    "backends.cuda.cudnn_sdp_enabled", "backends.cuda.preferred_linalg_library", "backends.cuda.preferred_blas_library",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction", "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation", "backends.cuda.cufft_plan_cache",
 )  # fmt: skip
 _OF_PYTHON = (
     "platform", "os.cpu_count", "os.process_cpu_count", "os.sched_getaffinity", "os.getpid", "os.getcwd", "os.uname", "os.getloadavg",
@@ -78,6 +83,12 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 what = _VERSIONS
             case ast.Call(func=ast.Name(id="hash"), args=[text]) if known.text(text) is not None:
                 what = "for the hash of a text, another one in each process"
+            case ast.Call(func=ast.Name(id="hash" | "id"), args=[ast.Call(func=ast.Name(id="object"))]):
+                what = "for the address of an object, another one in each process"
+            case ast.Call(func=ast.Attribute(attr="seed"), args=[], keywords=[]):
+                what = "for a seed that nobody knows"
+            case ast.Call(func=ast.Name(id="iter" | "next" | "list" | "tuple"), args=[ast.Set(), *_]) | ast.For(iter=ast.Set()):
+                what = "for the order of a set, another one in each process"
             case ast.If(test=test) | ast.IfExp(test=test) if _is_gpu(test):
                 what = _WHICH_GPU
             case ast.Compare(left=left, comparators=others):

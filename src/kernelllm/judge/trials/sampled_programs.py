@@ -66,10 +66,10 @@ def affordable(size: SizeSet, flops: int) -> bool:
     return elements <= _ELEMENTS and flops <= _FLOPS
 
 
-def prepare_run(reference: Reference, seed: int, kind: str = "") -> PreparedRun | None:
+def prepare_run(reference: Reference, seed: int, kind: str = "", given: list[Any] | None = None) -> PreparedRun | None:
     """None where its output is of no use: random, hardly anywhere finite, or made by writing into its inputs. ``kind``: of inputs, where
-    others than the problem's own may be (see :func:`kernelllm.problems.inputs.variant`)."""
-    own = reference.inputs(seed)
+    others than the problem's own may be (see :func:`kernelllm.problems.inputs.variant`); ``given``: instead of the problem's own."""
+    own = reference.inputs(seed) if given is None else given
     inputs = (variant(own, kind, seed) if kind and reference.problem.origin != OF_TORCH_COMPILE else None) or own
     with reference.buffers_restored():  # candidates get them as they are before the run
         run = reference.run(inputs, seed)

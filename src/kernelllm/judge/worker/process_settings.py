@@ -17,7 +17,7 @@ import numpy
 import torch
 from torch.nn.attention import SDPBackend
 
-from kernelllm.judge.observation import RANDOM_NUMBERS
+from kernelllm.judge.observation import AUTOGRAD, RANDOM_NUMBERS
 
 SEED = "the random generator's seed"
 _OF_THE_MOMENT = ("thread_name", "torch_function_state", "tracing_state", "graph_exec_group")
@@ -30,7 +30,7 @@ def snapshot() -> dict[str, Any]:
     """Names of settings, as a reader is told of them, to their values."""
     found: dict[str, Any] = {
         "the default dtype": torch.get_default_dtype(), "the default device": torch.get_default_device(),
-        "autograd (on or off)": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
+        AUTOGRAD: (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
         "autocast": (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()),
         "torch's number of threads": getattr(torch._C, "get_num_threads")(),  # noqa: B009 - torch's own name is replaced
         SEED: torch.initial_seed(),

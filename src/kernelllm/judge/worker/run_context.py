@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.judge.caller_settings import FUNCTIONAL, INFERENCE, MOVED, RESULTS, THREAD, functional, move, setting
+from kernelllm.judge.caller_settings import FUNCTIONAL, INFERENCE, MOVED, OWN, RESULTS, THREAD, functional, move, own_results, setting
 from kernelllm.judge.caller_settings import given as as_given
 from kernelllm.judge.hooks import hooked, parts_hooked
 from kernelllm.judge.transport import protocol as p
@@ -52,6 +52,8 @@ def last_call(model: Callable[..., Any], inputs: Any, command: p.RunOnce) -> Any
     inputs = as_given(command.setting, inputs)
     if command.setting == MOVED:
         move(model)
+    if command.setting == OWN:
+        inputs = own_results(model, inputs)
     if command.setting == FUNCTIONAL:
         model = functional(model)
     for _ in range(command.times - 1):

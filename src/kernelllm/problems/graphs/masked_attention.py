@@ -6,6 +6,7 @@ torch takes attention apart while it traces a graph, into products in float32 an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,24 @@ def _(query: Any, key: Any, value: Any, mask: Any, scale: Any, grouped: Any) -> 
     found: torch.Tensor = query.new_empty(batch, length, heads, value.shape[-1])
     return found.transpose(1, 2)  # as fast kernels lay it out
 
+
+def _below_autocast(device: str) -> Callable[..., torch.Tensor]:
+    """The operator below ``torch.autocast``, which hands torch's own attention tensors of one type."""
+
+    def run(query: Any, key: Any, value: Any, mask: Any, scale: Any, grouped: Any) -> torch.Tensor:
+        dtype = torch.get_autocast_dtype(device)
+        single = (t.is_floating_point() and t.dtype != torch.float64 and t.device.type == device for t in (query, key, value, mask))
+        tensors = [t.to(dtype) if cast else t for t, cast in zip((query, key, value, mask), single, strict=True)]
+        with torch.autocast(device, enabled=False):
+            found: torch.Tensor = OPERATOR(*tensors, scale, grouped)
+        return found
+
+    return run
+
+
+_library = torch.library.Library("kernelllm_graphs", "FRAGMENT")
+for _device in ("cpu", "cuda"):
+    _library.impl("masked_attention", _below_autocast(_device), f"Autocast{_device.upper()}")
 
 OPERATOR = torch.ops.kernelllm_graphs.masked_attention.default
 

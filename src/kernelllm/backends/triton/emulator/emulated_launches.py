@@ -14,7 +14,7 @@ from triton.runtime import autotuner, jit
 from kernelllm.backends import host_tensors
 from kernelllm.backends.base import IllegalAccess, Launches, Observer
 from kernelllm.backends.triton import autotuning
-from kernelllm.backends.triton.emulator import coverage, functions, lockstep, memory, races, sampling, tf32
+from kernelllm.backends.triton.emulator import coverage, functions, lockstep, memory, races, sampling, tf32, waiting_loops
 from kernelllm.backends.triton.emulator.captured_globals import unchanged
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
@@ -113,6 +113,7 @@ def _interpret(self: Any, grid: tuple[int, ...], bound: dict[str, Any], args: tu
             executor = lockstep.GridExecutor(functions.interpreted(self.fn), self.arg_names, grid, self.pre_run_hooks)
             races.Races.begin(executor.fn, int(kwargs.get("num_warps") or 4), whole=Sampling.active is None)
             executor.cooperative = bool(kwargs.get("launch_cooperative_grid"))
+            executor.waits = waiting_loops.waits(self.fn)
             _EmulatorState.begun += 1
             with _some_programs(executor, grid, bound):
                 executor(*args, **kwargs)

@@ -49,6 +49,8 @@ def is_wide(tensor: Any) -> bool:
 class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
     cooperative = False
     """Whether the programs of this launch wait for each other."""
+    waits = False
+    """Whether programs may wait for those before them: they run in order, one by one."""
     sampling: Sampling | None = None
     """Which programs run; None: all."""
     launches = 0
@@ -74,7 +76,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
             if self.cooperative:
                 cooperative.Grid(list(programs), lambda: self.fn(**self.bound)).run()
             else:
-                self._all(programs if self.sampling is None else self._after_sample(programs, grid, self.sampling))
+                self._all(programs if self.sampling is None or self.waits else self._after_sample(programs, grid, self.sampling))
         except Exception as error:
             raise InterpreterError(repr(error)) from error
         finally:
@@ -92,7 +94,7 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
                     self.sampling.ran(1)
             self.largest[key] = ProgramGroup.largest
         races.Races.trace((*key, sampling.ProgramOrder.backwards), programs, self._single)
-        size = group_size()
+        size = 1 if self.waits else group_size()
         while (self.sampling is None or self.sampling.goes_on(whole=True)) and (chunk := list(itertools.islice(programs, size))):
             try:
                 self._some(chunk)

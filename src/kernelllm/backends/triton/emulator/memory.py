@@ -295,6 +295,8 @@ def _check_atomics(builder: Any) -> None:
     def create_atomic_cas(self: Any, ptr: Any, *rest: Any, **named: Any) -> Any:
         if Sampling.active is not None and Sampling.active.covers:
             raise Stopped
+        if Sampling.active is not None:
+            Sampling.active.in_time()
         _note_write(_check(self, ptr, None, "updates"), ptr, None)
         _updates()
         ProgramOrder.waits = True
@@ -308,6 +310,8 @@ def _check_atomics(builder: Any) -> None:
         if Sampling.active is not None and Sampling.active.covers:
             _covered(index, ptr, _mask(mask))
             return ti.TensorHandle(np.zeros_like(value.data), value.dtype)
+        if Sampling.active is not None:
+            Sampling.active.in_time()
         _note_write(index, ptr, _mask(mask))
         if Sampling.active is not None:
             Sampling.active.adds(_start(index), *_places(index, ptr, _mask(mask)))

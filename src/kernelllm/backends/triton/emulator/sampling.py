@@ -163,9 +163,13 @@ class Sampling(SampledLaunches):
             if process_time() > self._covering_ends or (start in lacking if start >= 0 else not lacking.isdisjoint(self.storages)):
                 raise Stopped
             return
+        self.in_time()
+        self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self.storages)
+
+    def in_time(self) -> None:
+        """Raises Stopped where a program takes long: it may wait for one that was left out."""
         if process_time() > self._begun + _FIRST * self._launch_seconds:
             raise Stopped
-        self._reads_missing |= start in self._missing if start >= 0 else not self._missing.keys().isdisjoint(self.storages)
 
     def read(self, start: int, elements: Any, lanes: Any, data: Any) -> Any:
         """What a program reads there instead of ``data``: one where it is missing, and infinity where no program stores it."""

@@ -1,4 +1,4 @@
-"""Operators that select elements: adaptive max pools of varying sizes; ``median`` and ``kthvalue``, by a sort."""
+"""Operators that select or join elements: adaptive max pools of varying sizes, ``cat``; ``median`` and ``kthvalue``, by a sort."""
 
 from __future__ import annotations
 
@@ -15,9 +15,21 @@ def rules(table: Mapping[Any, Callable[..., Any]], *, library: bool) -> dict[Any
     forward = (aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
     found: dict[Any, Callable[..., Any]] = {op: _adaptive_max_pool(table[op]) for op in forward if op in table}
     found |= {aten.adaptive_max_pool2d_backward.default: _unpooled(2), aten.adaptive_max_pool3d_backward.default: _unpooled(3)}
-    if not library:
+    if library:
+        found[aten.cat.default] = _joined_in_order(table[aten.cat.default])
+    else:
         found |= {aten.kthvalue.default: _kthvalue, aten.median.dim: _median_of_dim, aten.median.default: _median}
     return found
+
+
+def _joined_in_order(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's rule for ``cat``, with the layout that torch gives a tensor which is joined to empty ones: not its own."""
+
+    def rule(tensors: Any, dim: int = 0) -> Any:
+        made = plain(tensors, dim)
+        return made if made is NotImplemented or len(tensors) == 1 else made.contiguous()
+
+    return rule
 
 
 def _adaptive_max_pool(plain: Callable[..., Any]) -> Callable[..., Any]:

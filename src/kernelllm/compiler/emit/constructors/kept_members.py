@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from kernelllm.compiler.capture.captured import Captured
 from kernelllm.compiler.emit import formatting
 from kernelllm.compiler.emit.size_names import indexed
+from kernelllm.core.text import syntax_tree
 
 FEW_MODES = 4
 """Layers whose own mode is looked at in every call; of more, the model's alone."""
@@ -20,19 +21,27 @@ class KeptSettings:
         """``source``: the problem's. ``own``: classes of the problem that the file has."""
         made = ast.unparse(constructor) if constructor else ""
         followed = {s.name.split(".")[-1] for size in captured.sizes for s in size.sources if s.kind == "module"}
+        self._later = _read_later(source)
         self.kinds: dict[str, list[str]] = {}
+        """What is compared of the layers of a class, as Python."""
         taken = re.search(r"self\._(layers|settings)\b", source) is not None
         self._layers, self._settings = ("_kept_layers", "_kept_settings") if taken else ("_layers", "_settings")
         for (name, is_torch_s), attributes in captured.settings.items():
             if is_torch_s and re.search(rf"\b{name}\b", source if own else made):
                 self.kinds[f"torch.nn.{name}"] = list(attributes)
             elif not is_torch_s and own and (name in own or not name):
-                read = [n for n in attributes if n not in followed and re.search(rf"\.{n}\b(?! *=[^=])", source)]
+                read = [t for t in attributes if _attribute(t) not in followed and self._reads(t, source)]
                 self.kinds |= {name or "ModelNew": read} if read else {}
+
+    def _reads(self, text: str, source: str) -> bool:
+        """Whether the problem reads it; a configuration's field, behind the constructor."""
+        if text.count(".") == 1:
+            return re.search(rf"\.{_attribute(text)}\b(?! *=[^=])", source) is not None
+        return _attribute(text) in self._later
 
     def function(self) -> str:
         """The function of the file that reads them off layers, which are sorted by class."""
-        lists = [f"[({_tuple(f'm.{n}' for n in names)}) for m in layers[{i}]]" for i, names in enumerate(self.kinds.values())]
+        lists = [f"[({_tuple(texts)}) for m in layers[{i}]]" for i, texts in enumerate(self.kinds.values())]
         return "\n".join([
             "def settings_of(layers):", '    """What the kernels hold of layers by class."""',
             *("    " + line for line in formatting.broken(f"return [{', '.join(lists)}]", formatting.WIDTH - 4)),
@@ -50,6 +59,18 @@ class KeptSettings:
         """Statements that refuse a call after one was changed."""
         text = "The kernels were written for other settings of the model and its layers"
         return [f"if {name}(self.{self._layers}) != self.{self._settings}:", f'    raise NotImplementedError("{text}")']
+
+
+def _attribute(text: str) -> str:
+    """The attribute that an expression such as ``m.config.eps`` or ``[*m.sides]`` ends with."""
+    return re.split(r"\W", text.rstrip("])}"))[-1]
+
+
+def _read_later(source: str) -> set[str]:
+    """Attributes that the functions of a text read, but for constructors."""
+    functions = [n for n in ast.walk(syntax_tree(source)) if isinstance(n, ast.FunctionDef) and n.name not in ("__init__", "__post_init__")]
+    nodes = (n for function in functions for n in ast.walk(function))
+    return {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
 
 
 def _tuple(parts: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from kernelllm.core.types import Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.observation import WatchedOperators
+from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.comparison.same_computation import same_structure
 from kernelllm.judge.trials.first_runs import build
@@ -33,6 +34,8 @@ def try_unit_sizes(
     uses = UsageFindings()
     for prepared in runs:
         what = _where(prepared, length)
+        if not any(tensor.numel() for tensor in values.flatten(prepared.run.expected.value)):  # of every second of one number, nothing
+            continue
         try:
             build(process, prepared.reference)
             run = process.run(prepared.inputs, prepared.reference.seed, apart=watched is not None)

@@ -22,6 +22,7 @@ from kernelllm.judge.trials.reference_runs.reference_results import is_wrong, re
 from kernelllm.problems import nested
 
 NAME = "silently_different"
+_OTHER_KIND: dict[type, type] = {list: tuple, tuple: list}
 _LEAST = 2
 """Dimensions of an input that gets one more."""
 
@@ -100,6 +101,17 @@ def try_longer_lists(process: CandidateProcess, reference: Reference, seed: int)
     expected = _result(reference, longer, seed)
     text = "With a list of one tensor more the result is another one than the reference's, and nothing is said."
     return _told(process, reference, longer, seed, expected, text, usual=(inputs, result(reference, reference.model, inputs, seed)))
+
+
+def try_other_sequences(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
+    """A warning where a tuple comes in the place of a list among the inputs, or the reverse, and the result is another one."""
+    inputs = reference.inputs(seed)
+    others = [_OTHER_KIND[type(value)](value) if type(value) in _OTHER_KIND else value for value in inputs]
+    if reference.draws or reference.heavy or all(a is b for a, b in zip(inputs, others, strict=True)):
+        return []
+    expected = _result(reference, others, seed)
+    text = "With a tuple in the place of a list among its inputs, or the reverse, the result is another one, and nothing is said."
+    return _told(process, reference, others, seed, expected, text, usual=(inputs, result(reference, reference.model, inputs, seed)))
 
 
 def try_expanded(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:

@@ -17,14 +17,29 @@ from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.input_distribution import WHICH_WINS, can_run_on_nan
 from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
-from kernelllm.problems.broken_constraints import BELOW_ZERO, HUGE, LARGE, LOWEST, MASKED, SENTINEL, SKIPPING, TWICE, WHERE, WIDE, without
+from kernelllm.problems.broken_constraints import (
+    BELOW_ZERO,
+    ENDS,
+    HUGE,
+    LARGE,
+    LOWEST,
+    MASKED,
+    SENTINEL,
+    SKIPPING,
+    TWICE,
+    WHERE,
+    WIDE,
+    without,
+)
 from kernelllm.problems.nested import mapped, tensors
 
 NAME = "inputs_as_drawn"
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
 _SIZES = (*INDEXING, "repeat_interleave", "bincount", "_local_scalar_dense", "histc", "triu_indices", "put")
 """Parts of the names of operators to which a large number is a position, or an amount of memory."""
-_OF_ANY_SIZE = LARGE, WIDE, BELOW_ZERO, HUGE, LOWEST
+_OF_ANY_SIZE = LARGE, WIDE, ENDS, BELOW_ZERO, HUGE, LOWEST
+_POSITIONS, _OUTSIDE = (LARGE, WIDE, ENDS), "illegal memory access"
+"""Kinds at which a kernel that goes as far as a length says leaves its tensors; the reference may compare with it alone."""
 _OF_SCORES = ("softmax", "exp", "max")
 """Parts of the names of operators that give numbers for minus infinity."""
 
@@ -48,7 +63,9 @@ def try_unconstrained_inputs(process: CandidateProcess, reference: Reference, se
             except CandidateFailure as failure:
                 said = failure.message.partition("\n")[0].removeprefix("The candidate raised ")[:160]
                 told, text = (limits, f"It refuses inputs {WHERE[kind]}: {said}")
-                if not failure.refused:
+                if kind in _POSITIONS and failure.message.startswith(_OUTSIDE):
+                    text = f"It takes whole numbers for lengths or positions within its tensors: {said}"
+                elif not failure.refused:
                     told, text = warnings, f"Right for inputs as the problem draws them; it fails {WHERE[kind]}: {said}"
                 told.append(text)
             else:
@@ -79,5 +96,5 @@ def _drawn(reference: Reference, seed: int) -> Iterator[tuple[str, list[object]]
             continue  # a product of such is known to no digit of what exp makes of it, and may be rounded as its operands
         if kind == TWICE and any(WHICH_WINS.match(name) for name in reference.ops):
             continue
-        if no_device_assert(reference, made, whole_numbers=kind in (LARGE, WIDE, SENTINEL, TWICE, SKIPPING, BELOW_ZERO, LOWEST)):
+        if no_device_assert(reference, made, whole_numbers=kind in (LARGE, WIDE, ENDS, SENTINEL, TWICE, SKIPPING, BELOW_ZERO, LOWEST)):
             yield kind, made

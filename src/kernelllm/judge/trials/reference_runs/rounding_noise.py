@@ -27,6 +27,8 @@ _CENTRED = frozenset((
 ))  # fmt: skip
 """Norms that subtract a mean, which they return beside its scale."""
 _WEIGHTS = frozenset(("_softmax", "_safe_softmax"))
+_LOGARITHMS = "_log_softmax"
+"""One number is subtracted from a whole row: the logarithm of its sum, whose rounding does not average out over the row."""
 _MOST_OF_SCORES = 0.005
 """Beyond it a weight says nothing, and a kernel that is further off has another reason."""
 _COMPUTED = 0.25
@@ -48,6 +50,9 @@ class Float64Noise(OperatorMode):
             result = (result[0] + self._of_mean(operator(name), args[1], *result[:3]), *result[1:])
         if operator(name) in _WEIGHTS and args[0].dim() and result.numel() and self._roundings <= 1:
             result = result * (1 + self._of_scores(args[0], args[1]))
+        if operator(name) == _LOGARITHMS and result.numel():
+            subtracted = _subtracted(args[0], result, args[1])
+            result = result + (subtracted - self.moved(subtracted))
         if family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
             return result
         if func._schema.is_mutable:
@@ -92,6 +97,9 @@ class EagerNoise(OperatorMode):
         result, name = func(*args, **(kwargs or {})), str(func)
         if func._schema.is_mutable or family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
             return result
+        if operator(name) == _LOGARITHMS and result.numel():
+            subtracted = _subtracted(args[0], result, args[1])
+            result = result + (subtracted - self._moved(subtracted))
         return tree_map(self._moved, result)
 
     def _moved(self, leaf: Any) -> Any:
@@ -118,6 +126,11 @@ class LastBitNoise(EagerNoise):
     def _unit(self, leaf: torch.Tensor) -> torch.Tensor:
         wide = leaf.double()
         return torch.where(wide == 0, 0.0, torch.ldexp(torch.full_like(wide, 0.6), torch.frexp(wide).exponent - 1))
+
+
+def _subtracted(x: torch.Tensor, result: torch.Tensor, dim: int) -> torch.Tensor:
+    """What ``log_softmax`` subtracts from each row, in ``result``'s dtype."""
+    return (x - result).nan_to_num(0.0, 0.0, 0.0).amax(dim, keepdim=True) if x.dim() else x.new_zeros(())
 
 
 def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:

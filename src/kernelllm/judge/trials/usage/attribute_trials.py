@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,13 +18,16 @@ from kernelllm.core.types import Finding, Severity, Status
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import trusted_torch
+from kernelllm.judge.trials.comparison.same_computation import same_shapes
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
+from kernelllm.judge.trials.reference_runs.rounding_noise import WideNoise
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.usage.sizes_of_inputs import sizes_of_inputs
+from kernelllm.problems import nested
 from kernelllm.problems.constant_inputs import texts
 from kernelllm.problems.nested import mapped
 from kernelllm.problems.seeds import own_generators, random_state
@@ -36,6 +40,8 @@ _SMALL = 16
 _PARAMETERS = 1_000_000
 """Of a model that is built several times in no time."""
 _DROPPED = 0.5
+_TURNED, _ROUNDINGS, _CLOSE = 0.05, 8, 1e-2
+"""Share of elements that decisions of rounding may turn over, runs of the reference that are to show it, and what is no difference."""
 _OF_TORCH, _MODE = "torch.", "training"
 
 
@@ -79,7 +85,8 @@ def _try_arguments(
     for place, other, expected in _arguments_that_count(reference, inputs, seed, usual):
         args = [other if place == number else value for number, value in enumerate(reference.init_args[0])]
         kwargs = {name: other if place == name else value for name, value in reference.init_args[1].items()}
-        right, name = _right_when_built(process, reference, (args, kwargs), inputs, seed, expected), _name(reference, place)
+        rounded = partial(_hangs_on_rounding, reference, {place: other}, inputs, seed, expected)
+        right, name = _right_when_built(process, reference, (args, kwargs), inputs, seed, expected, rounded), _name(reference, place)
         if right and not followed:
             _refuse_shared(process, reference, (args, kwargs), inputs, seed, usual, name)
         followed += [name] if right else []
@@ -248,17 +255,47 @@ def _defaults(reference: Reference) -> dict[int | str, Any]:
 
 
 def _right_when_built(
-    process: CandidateProcess, reference: Reference, init: tuple[list[Any], dict[str, Any]], inputs: list[Any], seed: int, expected: Any
-) -> bool | None:
-    """Whether a candidate that is built so gives what is expected; None where it refuses."""
+    process: CandidateProcess, reference: Reference, init: tuple[list[Any], dict[str, Any]], inputs: list[Any], seed: int, expected: Any,
+    rounded: Callable[[Any], bool] = lambda _: False,
+) -> bool | None:  # fmt: skip
+    """Whether a candidate that is built so gives what is expected; None where it refuses, and where rounding may be the cause.
+
+    ``rounded``: whether it may be for a result that is wrong.
+    """
     try:
         built = process.construct(init, INIT_SEED)
         mine = {e.name: tuple(e.shape) for e in built.state}
         state = reference.state()
         process.load({k: t for k, t in state.items() if mine.get(k) == tuple(t.shape)}, reference.training)
-        return not is_wrong(process.run(inputs, seed).value, expected)
+        value = process.run(inputs, seed).value
     except CandidateFailure:
         return None
+    return not is_wrong(value, expected) or (None if rounded(value) else False)
+
+
+def _hangs_on_rounding(
+    reference: Reference, instead: dict[int | str, Any], inputs: list[Any], seed: int, expected: Any, value: Any
+) -> bool:
+    """Whether few elements are wrong, each of which several times as much rounding turns over, too: what a top-k chooses, say."""
+    wrong = _wrong_elements(value, expected)
+    if not wrong or sum(int(w.sum()) for w in wrong) > _TURNED * sum(w.numel() for w in wrong):
+        return False
+    generator = torch.Generator(reference.device).manual_seed(seed)
+    for _ in range(_ROUNDINGS):
+        with WideNoise(generator):
+            other = _result_when_built(reference, instead, inputs, seed)
+        turned = _wrong_elements(other, expected)
+        wrong = [w & ~t for w, t in zip(wrong, turned, strict=True)] if turned else wrong
+    return not any(w.any() for w in wrong)
+
+
+def _wrong_elements(value: Any, expected: Any) -> list[torch.Tensor]:
+    """Masks of what is off by more than rounding; none where the shapes are others."""
+    if value is None or not same_shapes(value, expected):
+        return []
+    pairs = zip(nested.tensors(value), nested.tensors(expected), strict=True)
+    off = partial(torch.isclose, rtol=_CLOSE, atol=_CLOSE, equal_nan=True)
+    return [~off(a.double(), b.double()) if a.is_floating_point() else a != b for a, b in pairs]
 
 
 def _name(reference: Reference, name: int | str) -> str:

@@ -21,6 +21,7 @@ from kernelllm.judge.caller_settings import (
     LAZY,
     MOVED,
     MULTIPROCESSORS,
+    OWN,
     PARAMETERS,
     PRECISION,
     RESULTS,
@@ -33,6 +34,7 @@ from kernelllm.judge.caller_settings import (
 )
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
+from kernelllm.judge.observation import AUTOGRAD, OF_ALL
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials.comparison.compare import Expected, Rules, compare
 from kernelllm.judge.trials.first_runs import build
@@ -75,7 +77,8 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
     double = [FLOAT64] if _typed(reference, inputs) else []
     asked = [name for name, pattern in _IF_NAMED.items() if pattern.search(source)]
     always = (DETERMINISTIC, ANOMALY, PRECISION, FROZEN, RESULTS, PARAMETERS, INFERENCE, THREAD)
-    for name in (*always, *behind, *around, *lazy, *double, *asked):
+    own_results = [] if reference.buffers() else [OWN]  # a call before may change buffers
+    for name in (*always, *own_results, *behind, *around, *lazy, *double, *asked):
         try:
             process.load(reference.buffers(), reference.training)
             value = process.run(inputs, seed, setting=name).value
@@ -92,6 +95,9 @@ def try_settings(process: CandidateProcess, reference: Reference, seed: int, sou
         # Another GPU has other kernels: they may round elsewhere, and a loop of steps makes much of that.
         if not same and (name != MULTIPROCESSORS or not reference.run(inputs, seed).compared(value, Rules()).ok):
             found.append(_told(name, own.value, value))
+        if name == RESULTS and f"{OF_ALL}{AUTOGRAD}" in process.report().tampered:
+            text = "Switched autograd on or off and left it so, for all other code of the process."
+            found.append(Finding(check="tampering", message=text, severity=Severity.WARN))
     return found
 
 
