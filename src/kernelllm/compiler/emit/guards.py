@@ -106,10 +106,7 @@ class Guards:
         if self.silent or not self.captured.autocasts:
             return []
         text = "The kernels do not follow torch.autocast"
-        member = re.fullmatch(r"(\w+)_(\d+)\.device", self.host.device)  # a tensor of a list has its name further down
-        listed = member and member[1] in self.captured.forward_arguments and member[0][:-7] not in self.captured.forward_arguments
-        device = f"{member[1]}[{member[2]}].device" if member and listed else self.host.device
-        return [f"if torch.is_autocast_enabled({device}.type):", f'    raise NotImplementedError("{text}")']
+        return [f"if torch.is_autocast_enabled({self.host.device}.type):", f'    raise NotImplementedError("{text}")']
 
     def _mode(self) -> list[str]:
         modes = self.captured.modes
