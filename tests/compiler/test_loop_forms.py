@@ -269,3 +269,31 @@ def test_a_scan_over_the_last_dimension_behind_a_norm_is_one_kernel(quick: Judge
     assert "for _ in tl.range(0, steps" in candidate.source
     verdict = quick.judge(problem(SCAN), candidate)
     assert verdict.correct, verdict.message
+
+
+FARTHEST = """
+class Model(nn.Module):
+    def __init__(self, centres):
+        super().__init__()
+        self.centres = centres
+    def forward(self, xyz):
+        rows = torch.arange(xyz.size(0), device=xyz.device)
+        distance = torch.full(xyz.shape[:2], 1e10, device=xyz.device)
+        current = torch.zeros(xyz.size(0), dtype=torch.long, device=xyz.device)
+        chosen = []
+        for _ in range(self.centres):
+            chosen.append(current)
+            distance = torch.minimum(distance, (xyz - xyz[rows, current].unsqueeze(1)).square().sum(-1))
+            current = distance.argmax(-1)
+        return torch.stack(chosen, 1)
+batch, points, centres = 3, 100, 70
+def get_inputs(): return [torch.randn(batch, points, 3)]
+def get_init_inputs(): return [centres]
+"""
+
+
+def test_a_loop_of_many_steps_stays_one_where_it_goes_over_no_dimension(quick: Judge) -> None:
+    candidate = next(Compiler().write(problem(FARTHEST), 1))
+    assert "range(self.centres)" in candidate.source
+    verdict = quick.judge(problem(FARTHEST), candidate)
+    assert verdict.correct, verdict.message

@@ -6,6 +6,8 @@ import pytest
 import torch
 from compiled import captured, problem
 
+from kernelllm.compiler.capture.capture import fixed_constants
+from kernelllm.compiler.capture.fx_trace import of_inputs
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError
@@ -457,3 +459,28 @@ def test_the_side_of_a_square_is_a_size(root: str, quick: Judge) -> None:
     verdict = quick.judge(case, candidate)
     assert verdict.correct, verdict.message
     assert len(verdict.shapes) > 1
+
+
+NAMED_BY_SIZE = """
+class Model(nn.Module):
+    def __init__(self, widths):
+        super().__init__()
+        self.widths = widths
+        for n in widths:
+            self.register_buffer(f"window_{n}", torch.hann_window(n))
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            how = {"return_complex": True}
+            y = sum(torch.stft(x, n, n // 4, n, getattr(self, f"window_{n}"), **how).abs().sum() for n in self.widths)
+            return torch.autograd.grad(y, [x])[0]
+batch, samples, widths = 4, 4096, (256, 512)
+def get_inputs(): return [torch.randn(batch, samples)]
+def get_init_inputs(): return [widths]
+"""
+
+
+def test_sizes_of_inputs_vary_where_those_of_the_model_cannot() -> None:
+    """A buffer is named by a size, and torch.export takes no gradients."""
+    found = of_inputs(problem(NAMED_BY_SIZE), Options())
+    assert fixed_constants(found) == {"widths": (256, 512)}

@@ -357,9 +357,10 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
             return written(problem, lowered)
         return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
 
-    loops = not (options.backward or options.unroll)
-    text = loop_file.written(problem, part_of_loop, strict=options.extern == "forbid") if loops else ""
-    return loop_file.or_unrolled(problem.name, text, unrolled)
+    def looped() -> str:
+        return loop_file.written(problem, part_of_loop, strict=options.extern == "forbid")
+
+    return unrolled() if options.backward or options.unroll else loop_file.chosen(problem, looped, unrolled)
 
 
 def launches_in_a_loop(source: str) -> bool:

@@ -57,7 +57,7 @@ def captured_for(problem: Problem, options: Options, use: Callable[[Captured], T
     failures: list[Exception] = []
     exported = () if options.backward else (torch_export.exported,)  # torch.export exports no gradients
     traced = (fx_trace.symbolic,) if options.trace == "make_fx" or options.backward else ()
-    symbolic = (*traced, *exported) if options.symbolic else ()
+    symbolic = (*traced, *exported, *((fx_trace.of_inputs,) if traced else ())) if options.symbolic else ()
     ways = [*symbolic, fx_trace.static]
     while ways:
         way = ways.pop(0)

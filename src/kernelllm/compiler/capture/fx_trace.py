@@ -32,6 +32,7 @@ from kernelllm.compiler.capture.tensor_lengths import symbolic_lengths
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Problem
+from kernelllm.problems.sizes import model_constants
 
 
 def leaves_of(
@@ -250,6 +251,20 @@ def symbolic(problem: Problem, options: Options) -> Captured:
         built, factors = build(problem, factors=kept), kept
         captured = trace(built, options, "make_fx")
     return _separated(problem, options, built, captured, factors)
+
+
+def of_inputs(problem: Problem, options: Options) -> Captured:
+    """Trace with symbols for the sizes that the inputs alone have, such as the batch: the model is built at the problem's own sizes."""
+    held = {key: n for key, n in symbols.parse(problem)[1].items() if key.partition("[")[0] in model_constants(problem.source)}
+    keys = set(symbols.parse(problem)[1]) - held.keys()
+    if not held or not keys:
+        raise Untraceable("inputs have no sizes of their own", way="tracing the forward (sizes of inputs)")
+    built = build(problem, keys=keys)
+    if factors := _divisors(built):
+        built = build(problem, keys=keys, factors=factors)
+    captured = trace(built, options, "make_fx")
+    captured.specialized |= held
+    return captured
 
 
 def _combined(known: symbols.Factor, more: symbols.Factor) -> symbols.Factor:

@@ -29,10 +29,15 @@ class OutlinedLoop:
 
 
 class Outliner:
-    """Takes the loop of a forward apart. ``given``: the forward's arguments. ``inside``: the step stays there and sees its sizes."""
+    """Takes the loop of a forward apart. ``given``: the forward's arguments. ``inside``: the step stays there and sees its sizes.
 
-    def __init__(self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], *, inside: bool = False) -> None:
-        self.before, self.loop, self.after, self.inside = before, loop, after, inside
+    ``many``: the loop has many steps, and need not go over a dimension.
+    """
+
+    def __init__(
+        self, given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], *, inside: bool = False, many: bool = False
+    ) -> None:
+        self.before, self.loop, self.after, self.inside, self.many = before, loop, after, inside, many
         self.outer = {*given, *(n for s in before for n in stored(s))}
         self.sizes: set[str] = set()
         for statement in before:
@@ -99,7 +104,7 @@ class Outliner:
             return None
         over = self.loop.iter
         if self._counts():
-            return self.loop.target.id if self.inside or _speaks_of_sizes(over, self.sizes) else None
+            return self.loop.target.id if self.inside or self.many or _speaks_of_sizes(over, self.sizes) else None
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "unbind":
             over = over.func.value
         return self.loop.target.id if isinstance(over, ast.Name) and over.id in self.outer - self.lists else None

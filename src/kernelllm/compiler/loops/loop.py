@@ -31,7 +31,7 @@ from kernelllm.compiler.loops.inside_kernel import INSIDE, with_loop_inside
 from kernelllm.compiler.loops.joined_kernels import with_one_kernel
 from kernelllm.compiler.loops.loop_forms import with_one_form
 from kernelllm.compiler.loops.merged_files import ensured, merged, renamed
-from kernelllm.compiler.loops.module_numbers import with_numbers_written_out
+from kernelllm.compiler.loops.module_numbers import counts_many, with_numbers_written_out
 from kernelllm.compiler.loops.renamed_variables import with_versions
 from kernelllm.compiler.loops.rows_inside import ROWS, with_rows_inside
 from kernelllm.compiler.loops.unrolled_layers import layers_of
@@ -216,9 +216,9 @@ def loop_step(
         forms = "{0}.mT", "{0}.mT.contiguous()", "torch.mul({0}.mT, 1.0).contiguous()"
         turn, lay, store = (syntax_tree("\n".join(f"{name} = {form.format(name)}" for name in turned)).body for form in forms)
         before, loop.body, after = [*before, *lay], [*turn, *loop.body, *store], [*turn, *after]
-    plain = Outliner(given, before, loop, after)
+    plain, many = Outliner(given, before, loop, after), counts_many(loop, layers)
     for around in (split(given, before, loop, after, plain.sizes, plain.empty), BeforeAfter(before, after)):
-        outlined = Outliner(given, around.before, loop, around.after).done()
+        outlined = Outliner(given, around.before, loop, around.after, many=many).done()
         if outlined is not None and not any(isinstance(s, ast.For) for s in around.after):
             return _loop_step(problem, tree, model, forward, around, before, outlined)
     return None

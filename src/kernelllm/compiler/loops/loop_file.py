@@ -96,16 +96,24 @@ class _File:
         return _File(part, self.part, self.strict).written(loop) if loop else ""
 
 
-def or_unrolled(name: str, text: str, unrolled: Callable[[], str]) -> str:
-    """The file ``text`` with the problem's loop; the unrolled one where there is none, or where that has autograd compute gradients."""
-    if not text or "autograd.grad(" not in text.partition("class ModelNew")[2]:
-        return text or unrolled()
+def chosen(problem: Problem, looped: Callable[[], str], unrolled: Callable[[], str]) -> str:
+    """The file with the problem's loop, or the unrolled one: that first where the other would have autograd compute gradients."""
+    if not _leaves_gradients(problem):
+        return looped() or unrolled()
     try:
         with write_time.limited(write_time.left() * 3 / 4):
             return unrolled()
-    except Exception as error:  # noqa: BLE001 - the file with the loop is whole
-        log.info("%s: its loop could not be unrolled: %s", name, error)
-        return text
+    except Exception as error:
+        log.info("%s: its loop could not be unrolled: %s", problem.name, error)
+        if text := looped():
+            return text
+        raise
 
 
-__all__ = ["or_unrolled", "written"]
+def _leaves_gradients(problem: Problem) -> bool:
+    loop = next((loop for one in (problem, with_inlined_loop(problem)) if (loop := loop_step(one))), None)
+    kept = [method.text for name, method in loop.methods.items() if name not in loop.outside] if loop else []
+    return any("autograd.grad(" in text for text in kept)
+
+
+__all__ = ["chosen", "written"]

@@ -14,6 +14,8 @@ from kernelllm.compiler.loops.before_after import NamesReplaced
 from kernelllm.core.text import syntax_tree
 
 Statements = list[ast.stmt]
+_MANY = 64
+"""Steps."""
 
 
 def with_numbers_written_out(
@@ -41,6 +43,21 @@ def with_numbers_written_out(
     first, [middle], last = (syntax_tree("\n".join(part)).body for part in text)
     assert isinstance(middle, ast.For)
     return first, middle, last
+
+
+def counts_many(loop: ast.For, layers: Callable[[], Mapping[str, Any]]) -> bool:
+    """Whether a loop takes so many steps, by a number of the module or a literal, that the unrolled one would be long to write and read."""
+    over = loop.iter
+    if not isinstance(over, ast.Call) or ast.unparse(over.func) != "range" or len(over.args) != 1:
+        return False
+    count: Any = over.args[0]
+    if isinstance(count, ast.Attribute) and ast.unparse(count.value) == "self":
+        return _whole(getattr(layers().get("self"), count.attr, 0)) >= _MANY
+    return isinstance(count, ast.Constant) and _whole(count.value) >= _MANY
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _pairs(statement: ast.stmt) -> list[tuple[str, ast.expr]]:
