@@ -680,7 +680,8 @@ def test_settings_that_a_call_leaves_behind_are_told(does: str, told: str, judge
     problem = Problem(name="relu", source=(ROOT / "problems" / "relu.py").read_text())
     verdict = judge_for(None, False).judge(problem, Candidate(source=source))
     found = [f.message.split(" and left")[0] for f in verdict.findings if f.check == "tampering"]
-    assert (verdict.status, found) == (Status.CORRECT, [f"Changed {told}"] if told else [])
+    switched = ["Switched autograd on or off"] if "autograd" in told else []  # seen again where gradients are on
+    assert (verdict.status, found) == (Status.CORRECT, [*switched, f"Changed {told}"] if told else [])
 
 
 def test_the_slow_fixtures_exist_and_leave_some_of_each_family() -> None:

@@ -45,11 +45,14 @@ def observed_findings(checks: Sequence[Any], observation: Observation) -> list[F
     return tidy([finding for check in checks if hasattr(check, "observed") for finding in check.observed(observation)])
 
 
+_ALL = ("limits", "tampering")
+
+
 def tidy(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings without repetitions (one for a check and line, all limits), worst first. They quote the candidate, so their text is made
-    printable."""
+    """Findings without repetitions (one for a check and line; all limits, and all that was tampered with), worst first. They quote the
+    candidate, so their text is made printable."""
     kept: dict[tuple[str, int, Severity, str], Finding] = {}
     for finding in findings:
         shown = msgspec.structs.replace(finding, message=printable(finding.message))
-        kept.setdefault((finding.check, finding.line, finding.severity, shown.message if finding.check == "limits" else ""), shown)
+        kept.setdefault((finding.check, finding.line, finding.severity, shown.message if finding.check in _ALL else ""), shown)
     return sorted(kept.values(), key=lambda f: (_ORDER[f.severity], f.check, f.line))
