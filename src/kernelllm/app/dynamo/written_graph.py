@@ -109,7 +109,7 @@ def _apart_from(result: torch.Tensor, written: list[torch.Tensor]) -> torch.Tens
 def _at_fixed_sizes(
     module: ModuleType, model: torch.nn.Module, parts: GraphParts, device: torch.device, written: list[int], weights: _Weights | None
 ) -> host_code.Run | None:
-    """The file's forward, and from its third call on what was prepared for sizes that never change, if that gives the same bytes.
+    """The file's forward, and from its second call on what was prepared for sizes that never change, if that gives the same.
 
     None where sizes change. Where weights change that the file keeps, its host code is recorded again, a few times. Random numbers of
     the comparison are drawn again, and arguments that the graph writes into, at the places ``written``, are as they were before.
