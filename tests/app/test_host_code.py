@@ -124,11 +124,15 @@ def test_later_launches_go_to_the_driver_unless_an_address_is_not_aligned(tmp_pa
     assert len(kernel.launches) == 2
 
 
-def test_a_file_without_a_path_for_known_sizes_has_nothing_to_prepare(tmp_path: Path) -> None:
+def test_of_a_file_for_one_set_of_sizes_the_forward_is_prepared(tmp_path: Path) -> None:
     file = tmp_path / "other.py"
-    file.write_text("class ModelNew:\n    def forward(self, x):\n        return (x,)\n")
+    file.write_text("class ModelNew:\n    def forward(self, x):\n        rows = 2\n        return (x, rows)\n")
     module: Any = SimpleNamespace(__file__=str(file))
-    assert host_code.prepared(module, torch.nn.Module(), torch.device("cpu")) is None
+    model: Any = type("ModelNew", (), {})()
+    run = host_code.prepared(module, model, torch.device("cpu"))
+    assert run is not None
+    assert run("x") == ("x", 2)
+    assert host_code.prepared(module, torch.nn.Module(), torch.device("cpu")) is None  # of another class
 
 
 def test_a_tuned_kernel_is_launched_with_the_blocks_that_won(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
 import threading
 import tomllib
+import weakref
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -823,6 +825,22 @@ def test_what_is_prepared_of_a_file_draws_the_random_numbers_that_eager_draws(
             results.append([*(run(x) for _ in range(5)), torch.rand(3)])
     torch.testing.assert_close(*results)
     assert len(runs) > 2  # after it gave the same as the file twice
+
+
+def test_inputs_of_a_call_that_nothing_was_recorded_of_are_let_go(process: References, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, module = counted_runs(monkeypatch, "neither"), nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+    known = "def forward(self, *inputs):\n        return self.forward_at_known_sizes(*inputs)\n\n    def forward_at_known_sizes(self, "
+    process.change = lambda source: source.replace("def forward(self, ", known)
+    fast = compiled(module)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(4, 6)
+            fast(x)
+    seen = weakref.ref(x)
+    del x
+    gc.collect()
+    assert seen() is None
+    assert not runs
 
 
 OFF = """
