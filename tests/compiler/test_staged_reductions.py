@@ -88,3 +88,25 @@ def test_a_number_of_parts_is_no_number_of_the_module(step: int, quick: Judge) -
     text = NUMBERS.replace("STEP", str(step))
     verdict = quick.judge(problem(text), Candidate(source=compiled(problem(text), Options())))
     assert verdict.correct, verdict.message
+
+
+OFF_DIAGONAL = """
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+    def forward(self, x):
+        c = x.T @ x
+        n = c.shape[0]
+        return c.flatten()[:-1].view(n - 1, n + 1)[:, 1:].flatten().square().sum() * self.scale
+rows, width, scale = 8, 1024, 0.5
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [scale]
+"""
+
+
+def test_parts_of_a_length_with_a_difference_are_as_long_as_those_that_are_launched(quick: Judge) -> None:
+    source = compiled(problem(OFF_DIAGONAL), Options())
+    assert "splits" in source
+    verdict = quick.judge(problem(OFF_DIAGONAL), Candidate(source=source))  # at smaller sizes elements were left out
+    assert verdict.correct, verdict.message
