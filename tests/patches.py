@@ -103,6 +103,11 @@ CAPTURE = (
         "quantile;nanquantile;Tensor.quantile;Tensor.nanquantile",
     ),
     *_each("compiler/capture/intercept.py", "torch reads sizes among the numbers, and pins them", "torch", "tensor;as_tensor"),
+    *_each(
+        "compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch",
+        "gradient;kron;take_along_dim;vander;chain_matmul;tril_indices;triu_indices;Tensor.kron;Tensor.take_along_dim",
+    ),
+    *_each("compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch.linalg", "multi_dot;norm;matrix_norm"),
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
