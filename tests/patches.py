@@ -385,6 +385,8 @@ LAUNCHES = (
 )  # fmt: skip
 
 DEVICE = (
+    *_each("app/live/active_modes.py", "types and layouts of many tensors are compared at once", "torch._C._dynamo.guards", "TensorGuards",
+           "called"),
     *_each("the worker without a GPU", "a candidate asks for a GPU and gets figures", "torch.cuda", ";".join((
         "is_available", "is_initialized", "init", "_lazy_init", "device_count", "current_device", "set_device", "synchronize",
         "get_device_properties", "get_device_capability", "get_device_name", "current_stream", "default_stream", "stream", "set_stream",
