@@ -9,31 +9,44 @@ from pathlib import Path
 
 import pytest
 
+from kernelllm.backends.base import Mode
 from kernelllm.judge import Judge, JudgeSettings
 from kernelllm.judge.isolation import prestart
-from kernelllm.judge.worker.server import descendants
+from kernelllm.judge.isolation.forkserver import ForkServer
+from kernelllm.judge.isolation.limits import Limits
+from kernelllm.judge.worker.server import children
 
 pytestmark = pytest.mark.usefixtures("own_servers")
 
 
 def test_a_judge_takes_over_what_was_begun() -> None:
-    before = set(descendants(os.getpid()))
+    before = set(children(os.getpid()))
     prestart.begin("cpu", "sm_90")
-    prestart.begin("cpu", "sm_90")  # there is one of each, however often it is asked for
-    begun = set(descendants(os.getpid())) - before
-    assert len(begun) == 2
-    with Judge(JudgeSettings(device="cpu")):
-        assert set(descendants(os.getpid())) - before >= begun
-        assert len(set(descendants(os.getpid())) - before) <= len(begun)
-    assert not set(descendants(os.getpid())) - before
+    prestart.begin("cpu", "sm_90")  # there is one, however often it is asked for
+    begun = set(children(os.getpid())) - before
+    assert len(begun) == 1, "one process imports torch for all servers of a judge"
+    with Judge(JudgeSettings(device="cpu")) as judge:
+        assert set(children(os.getpid())) - before == begun
+        assert len(judge.context.workers.servers()) == 2
+    assert not set(children(os.getpid())) - before
+
+
+def test_a_server_may_end_before_another_of_its_process() -> None:
+    first, second = ForkServer.together((Mode.INTERPRET, Mode.COMPILE), "sm_90")
+    with second:
+        with first:
+            first.spawn("", Limits()).close()
+        assert not first.root.exists()
+        second.spawn("", Limits()).close()
+    assert not second.root.exists()
 
 
 def test_a_judge_for_another_target_has_its_own() -> None:
-    before = set(descendants(os.getpid()))
+    before = set(children(os.getpid()))
     prestart.begin("cpu", "sm_80")
-    begun = set(descendants(os.getpid())) - before
+    begun = set(children(os.getpid())) - before
     with Judge(JudgeSettings(device="cpu", target="sm_90")):
-        assert len(set(descendants(os.getpid())) - before - begun) == 2
+        assert len(set(children(os.getpid())) - before - begun) == 1
     with Judge(JudgeSettings(device="cpu", target="sm_80")):
         pass
 
