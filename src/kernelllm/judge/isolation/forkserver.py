@@ -7,7 +7,6 @@ import itertools
 import os
 import select
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from kernelllm.core.text import printable
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.isolation import folders, sandbox
 from kernelllm.judge.isolation.limits import SIZE, Ended, Limits, Ready, Spawn
+from kernelllm.judge.isolation.owned_folders import OwnedFolder
 from kernelllm.judge.isolation.server_process import END_SECONDS, ServerProcess
 from kernelllm.judge.transport import protocol, wire
 
@@ -156,7 +156,8 @@ class ForkServer(Closing):
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
         self._numbers = itertools.count(1)
-        self.root = Path(tempfile.mkdtemp(prefix="kernelllm-judge-"))
+        self.folder = OwnedFolder()
+        self.root = self.folder.path
         # Passable, not readable: compilers look at their temporary folder with access(2), as the worker's own user.
         self.root.chmod(0o711)
         if start:
@@ -262,7 +263,7 @@ class ForkServer(Closing):
             # nobody has asked it for a worker: no need to wait until it has imported everything
             self._process.leave(at_once=self.ready is None)
             self._process = None
-            folders.remove(self.root)
+            self.folder.remove()
 
 
 def _start(servers: Sequence[ForkServer]) -> None:
@@ -274,7 +275,7 @@ def _start(servers: Sequence[ForkServer]) -> None:
     except BaseException:
         for one, (ours, _) in zip(servers, pairs, strict=True):
             ours.close()
-            folders.remove(one.root)
+            one.folder.remove()
         raise
     finally:
         for _, theirs in pairs:

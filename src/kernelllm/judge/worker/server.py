@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 
@@ -31,6 +32,7 @@ from kernelllm.core.garbage_collection import collect_seldom
 from kernelllm.judge.isolation import folders, sandbox
 from kernelllm.judge.isolation.allowed_paths import clean_environment
 from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
+from kernelllm.judge.isolation.owned_folders import remove_abandoned
 
 SET_PDEATHSIG = 1
 SET_CHILD_SUBREAPER = 36
@@ -65,6 +67,7 @@ def main() -> None:
         with contextlib.suppress(BrokenPipeError):
             control.sendall(msgspec.msgpack.encode(ready))
         _serve(control, mode, target, backend)
+        remove_abandoned(Path(home).parent)  # of a judge that was killed
     os._exit(0)  # the judge waits for it: taking apart all that was imported takes half a second
 
 
