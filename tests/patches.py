@@ -403,6 +403,10 @@ DEVICE = (
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch", "__version__"),
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch.version", "__version__;cuda"),
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch.backends.cuda", "is_built"),
+    *_each(
+        "problems/without_symbols.py", "of plain numbers a stand-in says the same", "torch.fx.experimental.symbolic_shapes",
+        "expect_true;guard_or_false;guard_or_true;guard_size_oblivious;statically_known_true;guard_int;is_nested_int;sym_eq;sym_and;sym_or",
+    ),
     *_each("the worker without a GPU", "functions that a build with CUDA alone has end the run", "torch._C", "__getattr__", "added"),
     *_each("the worker without a GPU", "storages and threads are those of a machine with a GPU", "torch",
            "UntypedStorage.device;get_num_threads;get_num_interop_threads"),
