@@ -791,3 +791,11 @@ def test_elements_that_the_constructor_counts_are_a_known_size() -> None:
     path = source.partition("def forward_at_known_sizes")[2]
     assert "self.waves.shape == (29, 2)" in source  # where the numbers are random, the count is another in each model
     assert "29" in path.partition("cos_sum")[0]
+
+
+def test_a_fault_in_what_is_for_speed_alone_costs_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a pattern of what nobody wrote before")
+
+    monkeypatch.setattr("kernelllm.compiler.capture.rewrites.faster_templates.fuse", fails)
+    assert "def forward_at_known_sizes" in compiled(problem(WAVES), Options(fixed=True, mixed=True))

@@ -27,6 +27,8 @@ _FURTHER, _ALONG = 1.4, 1.5
 _ALIKE, _AS_EAGER = 1.6, 1.25
 """Where all runs are about as far off as each other, no decision is the cause but the rounding of all elements. They are rounded once more
 than eager is, and a candidate is not: it may be so many times as far off as eager."""
+_PLACES = 3
+"""Places by which a further run may move a number along the last dimension, where other runs turn that place over."""
 _SEVERAL = 16
 """Elements of which something can be said as a whole."""
 
@@ -56,7 +58,11 @@ def _whole_numbers_fit(mine: torch.Tensor, eager: torch.Tensor, others: Sequence
     the share of those that one run alone changed (Good and Turing's estimate)."""
     wrong, changed = mine != eager, torch.stack([one != eager for one in others])
     known = torch.stack([one == mine for one in others]).any(0)
+    if mine.dim():  # of numbers in an order, one more or less moves all behind it
+        near = torch.stack([one.roll(by, -1) == mine for one in others for by in range(-_PLACES, _PLACES + 1)]).any(0)
+        known |= near & changed.any(0)
     unseen = 0.0 if seen else EAGER_FACTOR * int((changed.sum(0) == 1).sum()) / len(others)
+    unseen += unseen**0.5  # the estimate is a count, and varies as one
     few = int(wrong.sum()) <= max(EAGER_FACTOR * int(changed.flatten(1).sum(1).max()), FEW_TIES)
     return few and int((wrong & ~known).sum()) <= (unseen if unseen >= 1 else 0)
 
