@@ -142,6 +142,12 @@ def source_lines(function: Callable[..., Any]) -> tuple[list[str], int]:
     return inspect.getsourcelines(function)
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """A kernel's name; of one that lies in a package, with its module: it is no file's own."""
+    name, module = str(getattr(function, "__name__", "")), str(getattr(function, "__module__", ""))
+    return f"{module}.{name}" if "." in module else name
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """Source text of a kernel, empty when there is none."""
     try:

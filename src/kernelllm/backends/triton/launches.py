@@ -18,7 +18,7 @@ from triton.runtime import jit
 
 from kernelllm.backends.base import KernelSeen, Launches, Observer
 from kernelllm.backends.triton import device_sharing
-from kernelllm.backends.triton.kernel_arguments import only_plain, source_of
+from kernelllm.backends.triton.kernel_arguments import name_of, only_plain, source_of
 
 # taken before any candidate code runs, so that replacing them in Triton changes nothing here
 _run, _init_handles = jit.JITFunction.run, CompiledKernel._init_handles
@@ -81,7 +81,7 @@ def _watched_handles(self: Any) -> None:
         return
     _init_handles(self)
     launcher, function = self._run, getattr(self.src, "fn", None)
-    name = getattr(function, "__name__", self.name)
+    name = self.name if function is None else name_of(function.fn)
 
     def launch(*args: Any) -> None:
         if _LaunchState.timed:  # all that is done in timed runs, where it is part of the time
