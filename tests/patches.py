@@ -103,6 +103,11 @@ CAPTURE = (
         "quantile;nanquantile;Tensor.quantile;Tensor.nanquantile",
     ),
     *_each("compiler/capture/intercept.py", "torch reads sizes among the numbers, and pins them", "torch", "tensor;as_tensor"),
+    *_each(
+        "compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch",
+        "gradient;kron;take_along_dim;vander;chain_matmul;tril_indices;triu_indices;Tensor.kron;Tensor.take_along_dim",
+    ),
+    *_each("compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch.linalg", "multi_dot;norm;matrix_norm"),
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
@@ -303,9 +308,9 @@ INDUCTOR = (
            "post_grad_passes(gm, is_inference);view_to_reshape(gm)", "called"),
     *_each("compiler/inductor/lower.py", "regions read each other's results by their strides", "torch._inductor.ir",
            "ExternKernel.require_exact_strides(x, exact_strides, allow_padding)", "called"),
-    *_each("compiler/inductor/lower.py", "an arctangent is a call, not inline assembly", "torch._inductor.codegen.triton",
+    *_each("compiler/inductor/arctangents.py", "an arctangent is a call, not inline assembly", "torch._inductor.codegen.triton",
            "TritonOverrides.atan"),
-    *_each("compiler/inductor/lower.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
+    *_each("compiler/inductor/arctangents.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
            "maybe_upcast_float32(convert_output)", "called"),
     *_each("compiler/inductor/loads_in_loops.py", "what a loop loads is not known behind it", "torch._inductor.codegen.triton",
            "TritonKernel.get_load_buffer(self, indexing);TritonKernel.load(self, name, index)"),
@@ -342,6 +347,10 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/tilings.py", "whether ranges fit a tiling is worked out once", "torch._inductor.codegen.simd",
            "SIMDKernel.is_compatible(groups, lengths, reduction_numel)"),
+    *_each("compiler/inductor/reduction_loops.py", "kernels of several reductions have few loops", "torch._inductor.codegen.simd",
+           "SIMDScheduling.generate_node_schedule(self, nodes, numel, rnumel);EnableReduction"),
+    *_each("compiler/inductor/reduction_loops.py", "memory is no reason against joining a kernel to the one that it reads",
+           "torch._inductor.scheduler", "Scheduler.can_fusion_increase_peak_memory(self, node1, node2)"),
     *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.ir",
            "FlexibleLayout.allow_indexing"),
     *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.dependencies",
@@ -376,6 +385,8 @@ LAUNCHES = (
 )  # fmt: skip
 
 DEVICE = (
+    *_each("app/live/active_modes.py", "types and layouts of many tensors are compared at once", "torch._C._dynamo.guards", "TensorGuards",
+           "called"),
     *_each("the worker without a GPU", "a candidate asks for a GPU and gets figures", "torch.cuda", ";".join((
         "is_available", "is_initialized", "init", "_lazy_init", "device_count", "current_device", "set_device", "synchronize",
         "get_device_properties", "get_device_capability", "get_device_name", "current_stream", "default_stream", "stream", "set_stream",
