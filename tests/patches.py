@@ -398,6 +398,7 @@ DEVICE = (
     *_each("the worker without a GPU", "the same by the newer name", "torch.accelerator",
            "current_device_index;device_count;synchronize;set_device_index"),
     *_each("the worker on a GPU", "a candidate that makes CUDA graphs is told to launch directly", "torch.cuda", "graphs.CUDAGraph"),
+    *_each("the worker on a GPU", "the same by the newer name", "torch.accelerator", "Graph", versions="torch>=2.13"),
     *_each("the worker without a GPU", "its parser takes real streams alone", "torch", "Tensor.record_stream"),
     *_each("the worker without a GPU", "generators live on the CPU", "torch", "Generator"),
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch", "__version__"),
