@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import torch
 
 MOST = 6
 """A value that may be more constants than this is unknown."""
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """Any value. ``hint``: what it is at the problem's own sizes, where that is known."""
 
     hint: Any = None
@@ -24,8 +23,7 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-@dataclass(frozen=True)
-class Const:
+class Const(msgspec.Struct, frozen=True):
     """One of some constants; the first one is what it is for the problem itself."""
 
     options: tuple[Any, ...]
@@ -41,21 +39,19 @@ class Const:
         return len(self.options) == 1
 
 
-@dataclass(frozen=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True):
     """A tuple or list of known length."""
 
     items: tuple[Any, ...]
     is_list: bool = False
 
 
-@dataclass(frozen=True)
-class AbstractTensor:
+class AbstractTensor(msgspec.Struct, frozen=True):
     """A tensor of known rank."""
 
     dtype: Const
     shape: tuple[Any, ...]
-    stride: tuple[Any, ...] = field(default=())
+    stride: tuple[Any, ...] = ()
 
     def meta(self) -> torch.Tensor:
         """A tensor without data that is like it at the problem's own sizes. Raises TypeError where those are unknown."""
@@ -85,7 +81,7 @@ def union(options: Iterable[Any]) -> Value:
 
 def join(a: Value | None, b: Value) -> Value:
     """What is true of both values."""
-    if a is None or a == b:
+    if a is None or a is b or a == b:
         return b
     if isinstance(a, Const) and isinstance(b, Const):
         return union((*a.options, *b.options))
@@ -100,9 +96,10 @@ def join(a: Value | None, b: Value) -> Value:
 
 def apply(function: Callable[..., Any], *values: Value) -> Value:
     """The function's results for all that the values may be. Sizes that are unknown give an unknown size with its own value."""
-    plain = [_plain(v) for v in values]
+    single = [v.options[0] for v in values if type(v) is Const and len(v.options) == 1]
+    plain = [[option] for option in single] if len(single) == len(values) else [_plain(v) for v in values]
     if all(p is not None for p in plain):
-        cases = list(itertools.islice(itertools.product(*plain), 65))  # type: ignore[arg-type]
+        cases = list(itertools.islice(itertools.product(*plain), 65))
         if len(cases) <= 64:
             try:
                 results = [function(*case) for case in cases]

@@ -40,6 +40,15 @@ class Expressions:
         self.seen: dict[int, Value] = {}
         self.handed_on: set[str] = set()
         """Functions that are passed on as values: any arguments may come."""
+        self._texts: dict[int, str] = {}
+        self._constants: dict[int, Value] = {}
+        self._kinds: dict[type[ast.expr], Callable[[Any, dict[str, Value]], Value]] = {
+            ast.Constant: self._constant, ast.Name: self._name, ast.Tuple: self._sequence, ast.List: self._sequence,
+            ast.Starred: self._starred, ast.BinOp: self._binary, ast.UnaryOp: self._unary, ast.Compare: self._compare,
+            ast.BoolOp: self._bool, ast.IfExp: self._chosen, ast.Call: self._call, ast.Attribute: self._attribute,
+            ast.Subscript: self._subscript, ast.ListComp: self._comprehension, ast.GeneratorExp: self._comprehension,
+            ast.Lambda: self._lambda,
+        }  # fmt: skip
 
     @abstractmethod
     def run(self, name: str, given: Mapping[str, Value]) -> Value:
@@ -51,50 +60,47 @@ class Expressions:
     @abstractmethod
     def _bind(self, target: ast.expr, value: Value, env: dict[str, Value]) -> None: ...
 
+    def _text(self, node: ast.expr) -> str:
+        """The expression as Python, written once: functions are run many times."""
+        if id(node) not in self._texts:
+            self._texts[id(node)] = ast.unparse(node)
+        return self._texts[id(node)]
+
     def eval(self, node: ast.expr, env: dict[str, Value]) -> Value:
         """The values that an expression may have."""
-        value = self._eval(node, env)
-        self.seen[id(node)] = join(self.seen.get(id(node)), value)
+        evaluate = self._kinds.get(type(node))
+        value = UNKNOWN if evaluate is None else evaluate(node, env)
+        before = self.seen.get(id(node))
+        if before is not value:
+            self.seen[id(node)] = join(before, value)
         return value
 
-    def _eval(self, node: ast.expr, env: dict[str, Value]) -> Value:
-        match node:
-            case ast.Constant():
-                return const(node.value)
-            case ast.Name():
-                if node.id in self.functions and node.id not in env and node.id not in self.handed_on:
-                    self.handed_on.add(node.id)
-                    self.run(node.id, dict.fromkeys((a.arg for a in self.functions[node.id].args.args), UNKNOWN))
-                return env.get(node.id, UNKNOWN)
-            case ast.Tuple() | ast.List():
-                return self._sequence(node, env)
-            case ast.Starred():
-                return self.eval(node.value, env)
-            case ast.BinOp():
-                return self._binary(node, env)
-            case ast.UnaryOp():
-                return apply(OPERATORS[type(node.op)], self.eval(node.operand, env))
-            case ast.Compare():
-                return self._compare(node, env)
-            case ast.BoolOp():
-                return self._bool(node, env)
-            case ast.IfExp():
-                test = truth_of(self.eval(node.test, env))
-                if test is not None:
-                    return self.eval(node.body if test else node.orelse, env)
-                a, b = self.eval(node.body, env), self.eval(node.orelse, env)
-                return join(a, b)
-            case ast.Call():
-                return self._call(node, env)
-            case ast.Attribute():
-                return self._attribute(node, env)
-            case ast.Subscript():
-                return self._subscript(node, env)
-            case ast.ListComp() | ast.GeneratorExp():
-                return self._comprehension(node, env)
-            case ast.Lambda():
-                inner = env | dict.fromkeys((a.arg for a in node.args.args), UNKNOWN)
-                self.eval(node.body, inner)
+    def _constant(self, node: ast.Constant, env: dict[str, Value]) -> Value:
+        if id(node) not in self._constants:
+            self._constants[id(node)] = const(node.value)
+        return self._constants[id(node)]
+
+    def _name(self, node: ast.Name, env: dict[str, Value]) -> Value:
+        if node.id in self.functions and node.id not in env and node.id not in self.handed_on:
+            self.handed_on.add(node.id)
+            self.run(node.id, dict.fromkeys((a.arg for a in self.functions[node.id].args.args), UNKNOWN))
+        return env.get(node.id, UNKNOWN)
+
+    def _starred(self, node: ast.Starred, env: dict[str, Value]) -> Value:
+        return self.eval(node.value, env)
+
+    def _unary(self, node: ast.UnaryOp, env: dict[str, Value]) -> Value:
+        return apply(OPERATORS[type(node.op)], self.eval(node.operand, env))
+
+    def _chosen(self, node: ast.IfExp, env: dict[str, Value]) -> Value:
+        test = truth_of(self.eval(node.test, env))
+        if test is not None:
+            return self.eval(node.body if test else node.orelse, env)
+        a, b = self.eval(node.body, env), self.eval(node.orelse, env)
+        return join(a, b)
+
+    def _lambda(self, node: ast.Lambda, env: dict[str, Value]) -> Value:
+        self.eval(node.body, env | dict.fromkeys((a.arg for a in node.args.args), UNKNOWN))
         return UNKNOWN
 
     def _sequence(self, node: ast.Tuple | ast.List, env: dict[str, Value]) -> Value:
@@ -147,7 +153,7 @@ class Expressions:
         return value if not open_ or (len(open_) == 1 and open_[0] is value) else UNKNOWN
 
     def _attribute(self, node: ast.Attribute, env: dict[str, Value]) -> Value:
-        constant = namespace_value(ast.unparse(node))
+        constant = namespace_value(text) if (text := self._text(node)).startswith(("torch.", "tl.")) else None
         if constant is not None:
             return constant
         owner = self.eval(node.value, env)
@@ -204,7 +210,6 @@ def truth_of(value: Value) -> bool | None:
     return bool(value.items) if isinstance(value, Sequence) else None
 
 
-def namespace(node: ast.Attribute) -> str | None:
-    """``torch.empty`` for a function of a module, None for a method."""
-    text = ast.unparse(node)
-    return text if text.split(".")[0] in ("torch", "tl", "triton", "math", "libdevice") else None
+def in_namespace(text: str) -> bool:
+    """Whether it is a function of a module, such as ``torch.empty``, and no method."""
+    return text.split(".")[0] in ("torch", "tl", "triton", "math", "libdevice")

@@ -7,6 +7,7 @@ import importlib
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from kernelllm.compiler.emit.template_code.abstract import (
     join,
     known,
 )
-from kernelllm.compiler.emit.template_code.expressions import OPERATORS, Expressions, namespace, truth_of
+from kernelllm.compiler.emit.template_code.expressions import OPERATORS, Expressions, in_namespace, truth_of
 from kernelllm.core.text import syntax_tree
 
 KEPT = ("BLOCK",)
@@ -56,6 +57,7 @@ def decides_speed(name: str) -> bool:
     return name.endswith("_tiles") or "_should_" in name or "_needs_" in name
 
 
+@cache
 def _function(name: str) -> Callable[..., Any]:
     folder = Path(__file__).resolve().parents[2] / "templates"
     for path in sorted(folder.glob("*.py")):
@@ -81,6 +83,8 @@ class Interpreter(Expressions):
         self._running: list[str] = []
         self._returned: dict[tuple[str, tuple[tuple[str, Value], ...]], Value] = {}
         self._any: set[str] = set()
+        self._bodies: dict[int, tuple[list[ast.expr], bool]] = {}
+        self._kernels = {name for name, function in functions.items() if is_device(function)}
 
     # Calls.
 
@@ -95,7 +99,7 @@ class Interpreter(Expressions):
 
     def _run(self, name: str, given: Mapping[str, Value]) -> Value:
         function = self.functions[name]
-        kernel = is_device(function)
+        kernel = name in self._kernels
         env: dict[str, Value] = {}
         arguments = function.args.args
         last = [a.arg for a in arguments][len(arguments) - len(function.args.defaults) :]
@@ -132,10 +136,10 @@ class Interpreter(Expressions):
         keywords = {k.arg: self.eval(k.value, env) for k in node.keywords}
         if launch:
             self.eval(node.func.slice, env)  # type: ignore[attr-defined]
-        name = ast.unparse(target)
+        name = self._text(target)
         if name in self.functions and isinstance(target, ast.Name):
             return self._own(name, node, args, keywords)
-        if isinstance(target, ast.Attribute) and namespace(target) is None:
+        if isinstance(target, ast.Attribute) and not in_namespace(name):
             return self._method(target, args, keywords, env)
         if name in _NEW and args:
             dtype = keywords.get("dtype", UNKNOWN)
@@ -278,7 +282,7 @@ class Interpreter(Expressions):
 
     def _for(self, node: ast.For, env: dict[str, Value], returned: list[Value]) -> bool:
         items = self.eval(node.iter, env)
-        leaves = any(isinstance(n, ast.Break | ast.Continue | ast.Return) for s in node.body for n in ast.walk(s))
+        leaves = self._parts(node.body)[1]
         if isinstance(items, Sequence) and len(items.items) <= LONGEST and not leaves:
             for item in items.items:
                 self._bind(node.target, item, env)
@@ -296,11 +300,21 @@ class Interpreter(Expressions):
 
     def _forget(self, body: list[ast.stmt], env: dict[str, Value]) -> None:
         """Forget what is known of the names that the statements bind."""
-        for n in (n for statement in body for n in ast.walk(statement)):
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
+        for n in self._parts(body)[0]:
+            if isinstance(n, ast.Name):
                 env[n.id] = UNKNOWN
-            elif isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name):
+            else:
                 self._bind(n, UNKNOWN, env)
+
+    def _parts(self, body: list[ast.stmt]) -> tuple[list[ast.expr], bool]:
+        """What the statements bind, and whether they may leave a loop."""
+        if id(body) not in self._bodies:
+            nodes = [n for statement in body for n in ast.walk(statement)]
+            stored = [n for n in nodes if isinstance(n, ast.Name | ast.Subscript) and isinstance(n.ctx, ast.Store)]
+            bound = [n for n in stored if isinstance(n, ast.Name) or isinstance(n.value, ast.Name)]
+            leaves = any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in nodes)
+            self._bodies[id(body)] = [*bound], leaves
+        return self._bodies[id(body)]
 
     def _bind(self, target: ast.expr, value: Value, env: dict[str, Value]) -> None:
         if isinstance(target, ast.Name):
