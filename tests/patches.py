@@ -75,7 +75,7 @@ CAPTURE = (
         "embedding_bag;cdist(x1, x2, p, compute_mode);cov;corrcoef"
     ),
     *_each("compiler/capture/intercept.py", "no lowering takes ATen's operator apart", "torch.nn.functional",
-           "multilabel_margin_loss;ctc_loss;grid_sample;"
+           "multilabel_margin_loss;ctc_loss;grid_sample;affine_grid(theta, size, align_corners);"
            "embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, "
            "include_last_offset, padding_idx)"),
     *_each("compiler/capture/intercept.py", "ATen's operator pins the number of classes", "torch.nn.functional", "one_hot"),

@@ -47,6 +47,27 @@ def test_outside_of_an_image_are_zeros_whatever_it_holds(quick: Judge) -> None:
     assert verdict.correct, verdict.message
 
 
+WARPED = """
+class Model(nn.Module):
+    def forward(self, theta, x):
+        with torch.enable_grad():
+            turned = theta.detach().requires_grad_()
+            grid = F.affine_grid(turned, x.shape, align_corners=False)
+            (gradient,) = torch.autograd.grad((grid * grid.sin()).sum(), [turned])
+        return grid.detach(), gradient, F.affine_grid(theta, x.shape, align_corners=True) * x.mean()
+batch, height, width = 3, 7, 9
+def get_inputs(): return [torch.randn(batch, 2, 3), torch.randn(batch, 4, height, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_grid_of_places_has_gradients_at_any_size(quick: Judge) -> None:
+    candidate = Candidate(source=compiled(problem(WARPED), Options()))
+    assert '"batch"' not in candidate.source  # of sizes that are fixed
+    verdict = quick.judge(problem(WARPED), candidate)
+    assert verdict.correct, verdict.message
+
+
 GIVEN_SCALES = """
 class Model(nn.Module):
     def forward(self, x):

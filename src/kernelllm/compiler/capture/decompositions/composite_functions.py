@@ -292,13 +292,31 @@ def _quantile(x: Any, q: Any, dim: Any, keepdim: bool, interpolation: str, out: 
     return found if several else found.squeeze(0)
 
 
+def affine_grid(_: Any, theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+    """A sum of positions times columns of ``theta``: the gradient of ATen's operator takes no sizes that vary."""
+    sides = list(size[2:])
+    if not theta.is_floating_point() or len(sides) not in (2, 3) or theta.dim() != 3 or theta.shape[1] != len(sides):
+        return NotImplemented
+    if theta.shape[2] != len(sides) + 1 or theta.shape[0] != size[0] or not all(at_least(n, 1) for n in sides):
+        raise ValueError("theta does not fit the size")
+    kind = torch.promote_types(theta.dtype, torch.float32)
+    grid = theta[(slice(None), *[None] * len(sides), slice(None), -1)]
+    for axis, n in enumerate(reversed(sides)):  # the last dimension is x
+        steps = 2 * torch.arange(n, device=theta.device).to(kind)
+        last = torch.full((), n - 1, dtype=kind, device=theta.device).clamp(min=1)  # a size counts as more than 1 while tracing
+        places = (steps - (n - 1)) / (last if align_corners else n)
+        places = places.to(theta.dtype)[(slice(None), *[None] * (axis + 1))]
+        grid = grid + places * theta[(slice(None), *[None] * len(sides), slice(None), axis)]
+    return grid
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": embedding_bag, "cdist": cdist, "cov": cov, "corrcoef": corrcoef, "tensor": tensor_of_sizes,
     "as_tensor": tensor_of_sizes, "cumprod": cumprod, "quantile": quantile, "nanquantile": nanquantile,
 }  # fmt: skip
 NN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear, "embedding_bag": bags_of_one_length, "multilabel_margin_loss": multilabel_margin_loss, "grid_sample": grid_sample,
-    "one_hot": one_hot,
+    "one_hot": one_hot, "affine_grid": affine_grid,
 }  # fmt: skip
 """Rules for functions of ``torch`` and of ``torch.nn.functional``."""
 
