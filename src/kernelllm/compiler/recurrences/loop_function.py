@@ -58,10 +58,26 @@ def run(
             return tuple(step(*values[: len(carried) + len(sliced)], *others))
 
     mode = mode_of(given)
+    if mode is None:
+        return _in_turn(step, steps, carried, sliced, fixed, results)
     examples = [like(t, sliced=len(carried) <= i < len(carried) + len(sliced)) for i, t in enumerate(given)]
     with _without_functions():
         graph = traced(flat, examples, mode)
     return _Loop(graph, given, len(carried), len(sliced), steps, mode).results()
+
+
+def _in_turn(
+    step: Callable[..., Any], steps: int, carried: Sequence[Any], sliced: Sequence[torch.Tensor], fixed: Sequence[Any], results: int
+) -> Tensors:  # fmt: skip
+    """The loop as a loop, where nothing is traced."""
+    states: tuple[Any, ...] = tuple(carried)
+    stacks: list[list[torch.Tensor]] = [[] for _ in range(results)]
+    for i in range(steps):
+        made = step(*states, *(s[i] for s in sliced), *fixed)
+        states = tuple(made[: len(states)])
+        for stack, value in zip(stacks, made[len(states) :], strict=True):
+            stack.append(value)
+    return (*states, *(torch.stack(stack) for stack in stacks))
 
 
 def _state_of(model: torch.nn.Module | None) -> dict[str, torch.Tensor]:

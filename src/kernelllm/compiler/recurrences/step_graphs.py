@@ -52,10 +52,8 @@ def like(tensor: torch.Tensor, *, sliced: bool = False) -> Like:
 
 
 def mode_of(tensors: Iterable[torch.Tensor]) -> Any:
-    """The fake mode of tensors that are being traced."""
-    found = detect_fake_mode([torch._from_functional_tensor(t.elem) if isinstance(t, FunctionalTensor) else t for t in tensors])
-    need(found is not None, "it is not traced on fake tensors")
-    return found
+    """The fake mode of tensors that are being traced; None where they are real."""
+    return detect_fake_mode([torch._from_functional_tensor(t.elem) if isinstance(t, FunctionalTensor) else t for t in tensors])
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Like], mode: Any, rules: Any = None, *, grad: bool = False) -> GraphModule:
