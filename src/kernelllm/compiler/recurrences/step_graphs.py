@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ aten = torch.ops.aten
 PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.dot.default}
 _VIEWS = {aten.t.default, aten.permute.default, aten.transpose.int, aten.unsqueeze.default, aten.squeeze.dim, aten.view.default,
           aten.expand.default, aten.slice.Tensor, aten.select.int, aten.detach.default, aten.alias.default, aten._unsafe_view.default}  # fmt: skip
+_SPLITS = {aten.split.Tensor: 2, aten.split_with_sizes.default: 2, aten.unbind.int: 1, aten.chunk.default: 2}
+"""The place of the dimension among the arguments of what gives several parts."""
 SAME, SLICED, CARRIED = 0, 1, 2
 """Kinds of values: the same in every step (or made of nothing), of slices, of what goes from step to step."""
 
@@ -61,10 +64,46 @@ def traced(function: Callable[..., Any], examples: Sequence[Like], mode: Any, ru
     with _disable_current_modes(), mode, enable_python_dispatcher(), torch.set_grad_enabled(grad):
         fresh = [torch.empty_strided(e.shape, e.stride, dtype=e.dtype, device="cpu") for e in examples]
         graph = make_fx(function, decomposition_table=rules or {})(*fresh)
+    _without_splits(graph)
     graph.graph.eliminate_dead_code()
     need(not any(node.op == "get_attr" for node in graph.graph.nodes), "its step reads a tensor that is not known")
     graph.recompile()
     return graph
+
+
+def _without_splits(graph: GraphModule) -> None:
+    """Parts of a split as slices."""
+    for node in list(graph.graph.nodes):
+        source = node.args[0] if node.target is operator.getitem else None
+        if not isinstance(source, Node) or source.target not in _SPLITS:
+            continue
+        of, number = source.args[0], node.args[1]
+        dim = (source.args[_SPLITS[source.target]] if len(source.args) > _SPLITS[source.target] else 0) % of.meta["val"].dim()
+        with graph.graph.inserting_before(node):
+            if source.target is aten.unbind.int:
+                made = graph.graph.call_function(aten.select.int, (of, dim, number))
+            else:
+                sizes: Any = source.args[1]
+                sizes = list(sizes) if isinstance(sizes, list | tuple) else [sizes] * len(source.meta["val"])
+                start: Any = 0
+                for size in sizes[:number]:
+                    start = _sum(graph.graph, start, size)
+                made = graph.graph.call_function(aten.slice.Tensor, (of, dim, start, _sum(graph.graph, start, sizes[number])))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        graph.graph.erase_node(node)
+
+
+def _sum(graph: Graph, one: Any, other: Any) -> Any:
+    """The sum of two sizes, each a number or a node."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    if isinstance(one, int) and one == 0:
+        return other
+    made = graph.call_function(operator.add, (one, other))
+    left, right = (n.meta["val"] if isinstance(n, Node) else n for n in (one, other))
+    made.meta["val"] = left + right
+    return made
 
 
 def kinds_of(step: GraphModule, carried: int, stacked: int) -> dict[Node, int]:

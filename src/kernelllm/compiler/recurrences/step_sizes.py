@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-import sympy
 import torch
 
 from kernelllm.compiler.recurrences.row_dimensions import expression
@@ -17,11 +17,10 @@ class StepSizes:
     def __init__(self, sources: dict[Any, str]) -> None:
         self.sources = sources
         self.names: dict[Any, str] = {}
-        self.hints: dict[Any, int] = {}
 
     def key(self, size: Any) -> str:
         """What tells a size from others, as a part of a name."""
-        return self.text(size).strip("()")
+        return self.text(size)
 
     def text(self, size: Any) -> str:
         """The size as an expression in the kernel."""
@@ -32,14 +31,25 @@ class StepSizes:
         if isinstance(found, int) or getattr(found, "is_Integer", False):
             return str(int(found))
         if found not in self.names:
-            need(found in self.sources, f"no tensor shows the size {found}")
+            self.host(size)
             self.names[found] = f"n{len(self.names)}"
-            self.hints[found] = self.hint(size)
         return self.names[found]
+
+    def host(self, size: Any) -> str:
+        """The size as the host computes it."""
+        found = expression(size)
+        if isinstance(found, int) or getattr(found, "is_Integer", False):
+            return str(int(found))
+        return self.source(found)
+
+    def source(self, found: Any) -> str:
+        """Where the host reads an expression, or its symbols."""
+        if found in self.sources:
+            return self.sources[found]
+        symbols = {str(s): self.sources.get(s) for s in found.free_symbols}
+        need(all(symbols.values()), f"no tensor shows the size {found}")
+        return re.sub(r"\b[a-z]\w*\b", lambda m: symbols.get(m[0]) or m[0], f"({found})")
 
     def hint(self, size: Any) -> int:
         """The size at the problem's own sizes."""
         return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
-
-
-__all__ = ["StepSizes", "sympy"]

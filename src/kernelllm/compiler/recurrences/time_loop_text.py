@@ -124,12 +124,7 @@ class _Texts:
         return f"What goes {way}, before all steps and behind each{', and what each step makes' if len(self.news) > self.carried else ''}."
 
     def _shape(self, node: Node) -> str:
-        sizes = []
-        for n in node.meta["val"].shape:
-            found = expression(n)
-            known = isinstance(found, int) or getattr(found, "is_Integer", False)
-            need(known or found in self.writer.sizes.sources, f"no tensor shows the size {found}")
-            sizes.append(str(found) if known else self.writer.sizes.sources[found])
+        sizes = [self.writer.sizes.host(n) for n in node.meta["val"].shape]
         return f"({', '.join(['steps', *sizes])},)"
 
     def _grid(self) -> list[str]:
@@ -269,5 +264,5 @@ class _Texts:
             behind = kind in "hy" or (kind == "x" and number < self.sliced)
             add((stride, f"{host}.stride({int(dim) + behind})"))
         for found, name in writer.sizes.names.items():
-            add((f"{name}: tl.constexpr", writer.sizes.sources[found]))
-            add((f"block_{name}: tl.constexpr", f"triton.next_power_of_2({writer.sizes.sources[found]})"))
+            add((f"{name}: tl.constexpr", writer.sizes.source(found)))
+            add((f"block_{name}: tl.constexpr", f"triton.next_power_of_2({writer.sizes.source(found)})"))
