@@ -46,6 +46,7 @@ def run(
     ``step`` takes what is carried, a slice of each of ``sliced``, and ``fixed``; it gives what is carried, and ``results`` more.
     """
     need(all(isinstance(v, torch.Tensor) for v in (*carried, *sliced)), "it carries what is no tensor")
+    fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]
     state = _state_of(model)
     tensors = [v for v in fixed if isinstance(v, torch.Tensor)]
     given: list[torch.Tensor] = [*carried, *sliced, *tensors, *state.values()]

@@ -20,6 +20,8 @@ class RowDimensions:
     def __init__(self, step: GraphModule, carried: int) -> None:
         self.parents: dict[Place, Place] = {}
         self.mixed: set[Place] = set()
+        self.joined: list[tuple[Place, list[Place]]] = []
+        """Dimensions that a view made of several."""
         places = step.graph.find_nodes(op="placeholder")
         self.results: list[Any] = list(step.graph.output_node().args[0])
         for node in step.graph.nodes:
@@ -30,6 +32,8 @@ class RowDimensions:
                 if isinstance(other, Node):
                     self._join((one, d), (other, d))
         mixed = {self._root(p) for p in self.mixed}
+        for place, parts in reversed(self.joined):
+            mixed |= {self._root(p) for p in parts} if self._root(place) in mixed else set()
         self.rows: list[Place] = []
         """Classes that are rows, in the order in which the first tensors that are carried have them."""
         for node in places[:carried]:
@@ -69,13 +73,26 @@ class RowDimensions:
             for d in range(rank(inputs[0])):
                 self._join((node, d + (d >= at)), (inputs[0], d))
         elif name in ("squeeze", "view", "reshape", "_unsafe_view") and inputs:
-            for d, s in matched(inputs[0], node):
-                self._join((node, d), (inputs[0], s))
+            self._note_view(node, inputs[0])
         elif name in _ALONG and inputs:
             self._note_mixing(node, name, inputs)
         elif isinstance(target, torch._ops.OpOverload):
             for other in inputs:
                 self._aligned(node, other) if rank(node) else None
+
+    def _note_view(self, node: Node, source: Node) -> None:
+        for outs, ins in groups(source.meta["val"].shape, node.meta["val"].shape):
+            if len(outs) == len(ins) == 1:
+                self._join((node, outs[0]), (source, ins[0]))
+            elif len(outs) == 1:
+                self.joined.append(((node, outs[0]), [(source, d) for d in ins]))
+            elif len(ins) == 1:
+                root, sizes = self._root((source, ins[0])), [node.meta["val"].shape[d] for d in outs]
+                for place, parts in self.joined:
+                    alike = self._root(place) == root and len(parts) == len(outs)
+                    if alike and all(same(p.meta["val"].shape[d], n) for (p, d), n in zip(parts, sizes, strict=True)):
+                        for d, own in zip(outs, parts, strict=True):
+                            self._join((node, d), own)
 
     def _note_mixing(self, node: Node, name: str, inputs: list[Node]) -> None:
         source = inputs[0]
@@ -141,11 +158,6 @@ def expression(size: Any) -> Any:
 def same(one: Any, other: Any) -> bool:
     """Whether two sizes are the same for certain."""
     return bool(expression(one) == expression(other))
-
-
-def matched(source: Node, view: Node) -> list[tuple[int, int]]:
-    """Dimensions of a view that are dimensions of its source: (the view's, the source's)."""
-    return [(o[0], i[0]) for o, i in groups(source.meta["val"].shape, view.meta["val"].shape) if len(o) == len(i) == 1]
 
 
 def groups(given: Sequence[Any], wanted: Sequence[Any]) -> list[tuple[list[int], list[int]]]:

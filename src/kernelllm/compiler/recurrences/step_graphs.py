@@ -61,14 +61,24 @@ def mode_of(tensors: Iterable[torch.Tensor]) -> Any:
 
 def traced(function: Callable[..., Any], examples: Sequence[Like], mode: Any, rules: Any = None, *, grad: bool = False) -> GraphModule:
     """A graph of the function on tensors like the examples, apart from the trace that goes on around it."""
+    from kernelllm.compiler.capture.fx_trace import functional
+
     with _disable_current_modes(), mode, enable_python_dispatcher(), torch.set_grad_enabled(grad):
         fresh = [torch.empty_strided(e.shape, e.stride, dtype=e.dtype, device="cpu") for e in examples]
-        graph = make_fx(function, decomposition_table=rules or {})(*fresh)
+        graph = make_fx(functional(function), decomposition_table=rules or {})(*fresh)
+    for node in graph.graph.nodes:
+        if node.target is aten.sym_size.int:  # torch.vmap has no rule for it
+            node.target = size_along
     _without_splits(graph)
     graph.graph.eliminate_dead_code()
     need(not any(node.op == "get_attr" for node in graph.graph.nodes), "its step reads a tensor that is not known")
     graph.recompile()
     return graph
+
+
+def size_along(tensor: torch.Tensor, dim: int) -> Any:
+    """A tensor's size."""
+    return tensor.size(dim)
 
 
 def _without_splits(graph: GraphModule) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import sympy
 import torch
 
 from kernelllm.compiler.recurrences.row_dimensions import expression
@@ -46,9 +47,19 @@ class StepSizes:
         """Where the host reads an expression, or its symbols."""
         if found in self.sources:
             return self.sources[found]
-        symbols = {str(s): self.sources.get(s) for s in found.free_symbols}
+        symbols = {str(s): self.solved(s) for s in found.free_symbols}
         need(all(symbols.values()), f"no tensor shows the size {found}")
         return re.sub(r"\b[a-z]\w*\b", lambda m: symbols.get(m[0]) or m[0], f"({found})")
+
+    def solved(self, symbol: Any) -> str | None:
+        """Where the host reads a symbol, if need be off a size that is made of it alone."""
+        if symbol in self.sources:
+            return self.sources[symbol]
+        for size, text in self.sources.items():
+            if getattr(size, "free_symbols", None) == {symbol} and size.is_polynomial(symbol) and sympy.degree(size, symbol) == 1:
+                factor, rest = size.coeff(symbol, 1), size.coeff(symbol, 0)
+                return f"(({text} - {rest}) // {factor})"
+        return None
 
     def hint(self, size: Any) -> int:
         """The size at the problem's own sizes."""

@@ -59,6 +59,8 @@ class StepWriter:
         self.body: list[str] = []
         self.used: dict[str, tuple[int, Any]] = {}
         """Position and size of each name of indices."""
+        self.joined: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """Sizes and indices that were joined to one index."""
         self.strides: list[str] = []
         self.largest = self.held = 1
 
@@ -284,9 +286,15 @@ class StepWriter:
         given, wanted = source.meta["val"].shape, node.meta["val"].shape
         found = ["0"] * rank(source)
         for outs, ins in groups(given, wanted):
+            sides = tuple(self.sizes.text(given[d]) for d in ins)
             linear = index[outs[0]]
+            if len(outs) == 1 and len(ins) > 1 and self.joined.get(linear, ((), ()))[0] == sides:
+                found[ins[0] : ins[-1] + 1] = [a for d in range(ins[0], ins[-1] + 1) for a in [self._of(linear, ins, d)]]
+                continue
             for d in outs[1:]:
                 linear = f"({linear} * {self.sizes.text(wanted[d])} + {index[d]})"
+            if len(outs) > 1:
+                self.joined[linear] = tuple(self.sizes.text(wanted[d]) for d in outs), tuple(index[d] for d in outs)
             behind = "1"
             for d in reversed(ins):
                 size = self.sizes.text(given[d])
@@ -294,6 +302,10 @@ class StepWriter:
                 found[d] = at if d == ins[0] else f"({at} % {size})"
                 behind = size if behind == "1" else f"{behind} * {size}"
         return self.value(source, tuple(found))
+
+    def _of(self, linear: str, dims: list[int], dim: int) -> str:
+        """The index that was joined with others, by the dimension."""
+        return self.joined[linear][1][dims.index(dim)] if dim in dims else "0"
 
     do_reshape = do__unsafe_view = do_squeeze = do_view
 
