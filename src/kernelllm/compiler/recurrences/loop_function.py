@@ -35,6 +35,8 @@ from kernelllm.compiler.recurrences.step_graphs import (
 from kernelllm.compiler.recurrences.time_loop_text import TimeLoop, time_loop
 
 Tensors = tuple[torch.Tensor, ...]
+_DECOMPOSED = [torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm, torch.ops.aten.gelu]
+"""Operators for which torch.vmap has rules that fix sizes."""
 
 
 def run(
@@ -63,7 +65,7 @@ def run(
         return _in_turn(step, steps, carried, sliced, fixed, results)
     examples = [like(t, sliced=len(carried) <= i < len(carried) + len(sliced)) for i, t in enumerate(given)]
     with _without_functions():
-        graph = traced(flat, examples, mode)
+        graph = traced(flat, examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
     return _Loop(graph, given, len(carried), len(sliced), steps, mode).results()
 
 

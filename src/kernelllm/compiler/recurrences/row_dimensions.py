@@ -136,7 +136,11 @@ def mixed_dims(node: Node, name: str, dims: int) -> list[int]:
         given = 0
     if given is None or given == []:
         return list(range(dims))
-    return [d % dims for d in ([given] if isinstance(given, int) else given)] if dims else []
+    found = [d % dims for d in ([given] if isinstance(given, int) else given)] if dims else []
+    if name == "slice":  # of a whole dimension
+        given, made = (n.meta["val"].shape[found[0]] for n in (args[0], node))  # type: ignore[union-attr]
+        return [] if same(given, made) else found
+    return found
 
 
 def rank(node: Any) -> int:
