@@ -335,7 +335,7 @@ def _with_loop_operators(problem: Problem, options: Options, known: Lowerings) -
     try:
         with write_time.limited(write_time.left() / 2):
             return _whole_file(changed, msgspec.structs.replace(options, unroll=True), known)
-    except Exception as error:  # noqa: BLE001 - the loop may still be unrolled
+    except Exception as error:
         log.info("%s: its loops are no operators: %s", problem.name, error)
         log.debug("the traceback", exc_info=error)
         return ""

@@ -77,14 +77,15 @@ def _called(
         before, made, after = with_one_form(before, loop, after)
     except Exception:  # noqa: BLE001 - a form that nobody thought of stays as it is
         return None
-    if not is_call(made.iter, "range") or len(made.iter.args) > 2 or not isinstance(made.target, ast.Name):
+    over: Any = made.iter
+    if not is_call(over, "range") or len(over.args) > 2 or not isinstance(made.target, ast.Name):
         return None
     counter = made.target.id
     _with_counts(made, counter)
     outlined = Outliner(given, before, made, after, inside=True, many=True).done()
     if outlined is None:
         return None
-    return _Call(outlined, counter, number, made.iter.args).statements(before, after)
+    return _Call(outlined, counter, number, over.args).statements(before, after)
 
 
 def _with_counts(loop: Any, counter: str) -> None:
@@ -115,7 +116,7 @@ class _Call:
         outlined = self.outlined
         call: Any = outlined.loop.body[0]
         results = [e.id for e in call.targets[0].elts]
-        carried = {i: r for i, r in outlined.carried}
+        carried = dict(outlined.carried)
         sliced = {i: text for i, value in enumerate(outlined.values) if (text := self._slices(value)) is not None}
         if any(self.counter in names(syntax_tree(v)) for i, v in enumerate(outlined.values) if i not in sliced):
             return None
@@ -131,8 +132,7 @@ class _Call:
         last = [r for r in more if r not in lists]
         order = [outlined.inputs[i] for i in (*carried, *sliced, *fixed)]
         name = f"_step_{self.number}"
-        body = [s for s in outlined.body[:-1]]
-        text = "\n".join(ast.unparse(s) for s in body)
+        text = "\n".join(ast.unparse(s) for s in outlined.body[:-1])
         back = ", ".join([*handed, *more])
         step = f"def {name}({', '.join(order)}):\n{textwrap.indent(text, '    ')}\n    return ({back},)"
         values = [", ".join(part) for part in (
@@ -178,7 +178,7 @@ class _Call:
             case ast.Name():
                 return ""
             case ast.BinOp(left=ast.Name(id=name), op=ast.Add() | ast.Sub(), right=right) if name == self.counter:
-                sign = "+" if isinstance(at.op, ast.Add) else "-"  # type: ignore[attr-defined]
+                sign = "+" if isinstance(at.op, ast.Add) else "-"
                 return f" {sign} ({ast.unparse(right)})" if self.counter not in names(right) else None
         return None
 
@@ -191,9 +191,9 @@ class _Stacks(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
-        if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.lists:
-            if ast.unparse(node.func) in ("torch.stack", "torch.cat"):
-                node.func = syntax_tree(f"{_LOOPS}.{ast.unparse(node.func).removeprefix('torch.')}ed", mode="eval").body
+        of_list = node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.lists
+        if of_list and ast.unparse(node.func) in ("torch.stack", "torch.cat"):
+            node.func = syntax_tree(f"{_LOOPS}.{ast.unparse(node.func).removeprefix('torch.')}ed", mode="eval").body
         return node
 
 

@@ -7,7 +7,7 @@ once, by what ``torch.vmap`` makes of a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -15,8 +15,12 @@ from torch.fx import GraphModule, Node
 from torch.nn.utils.stateless import _reparametrize_module
 
 from kernelllm.compiler import scored_operators
+from kernelllm.compiler.capture.fx_trace import functional
+from kernelllm.compiler.capture.intercept import decompositions
+from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.recurrences import small_sums
 from kernelllm.compiler.recurrences.step_graphs import (
+    PRODUCTS,
     SLICED,
     Like,
     Part,
@@ -30,7 +34,6 @@ from kernelllm.compiler.recurrences.step_graphs import (
     need,
     part,
     traced,
-    PRODUCTS,
 )
 from kernelllm.compiler.recurrences.time_loop_text import TimeLoop, time_loop
 
@@ -48,7 +51,7 @@ def run(
     ``step`` takes what is carried, a slice of each of ``sliced``, and ``fixed``; it gives what is carried, and ``results`` more.
     """
     need(all(isinstance(v, torch.Tensor) for v in (*carried, *sliced)), "it carries what is no tensor")
-    fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]
+    fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]  # type: ignore[call-overload]
     state = _state_of(model)
     tensors = [v for v in fixed if isinstance(v, torch.Tensor)]
     given: list[torch.Tensor] = [*carried, *sliced, *tensors, *state.values()]
@@ -64,8 +67,9 @@ def run(
     if mode is None:
         return _in_turn(step, steps, carried, sliced, fixed, results)
     examples = [like(t, sliced=len(carried) <= i < len(carried) + len(sliced)) for i, t in enumerate(given)]
-    with _without_functions():
-        graph = traced(flat, examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
+    with ExitStack() as stack:  # a function with a backward of its own: its graph would have another one
+        patch(stack, torch.autograd.Function, "apply", _refused)
+        graph = traced(functional(flat), examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
     return _Loop(graph, given, len(carried), len(sliced), steps, mode).results()
 
 
@@ -87,19 +91,8 @@ def _state_of(model: torch.nn.Module | None) -> dict[str, torch.Tensor]:
     return {} if model is None else {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-class _without_functions:  # noqa: N801 - a context
-    """While open, a function with a backward of its own is refused: its graph would have another one."""
-
-    def __enter__(self) -> None:
-        self.before = torch.autograd.Function.__dict__["apply"]
-
-        def refused(*_: Any, **__: Any) -> Any:
-            need(False, "its step has a gradient of its own")
-
-        torch.autograd.Function.apply = refused  # type: ignore[method-assign, assignment]
-
-    def __exit__(self, *_: Any) -> None:
-        torch.autograd.Function.apply = self.before  # type: ignore[method-assign]
+def _refused(*_: Any, **__: Any) -> Any:
+    need(False, "its step has a gradient of its own")
 
 
 class _Loop:
@@ -164,7 +157,9 @@ class _Loop:
         order += [n for n in core.inputs if n not in order]
         shown = {i for i, n in enumerate(self.made[: self.carried]) if n in self.read}
         found = _Core(_reordered(core, order), self.carried, sliced, self.mode, shown)
-        made = _Recurrence.apply(found, self.steps, *(self.values[n] for n in order))
+        made: Tensors = _Recurrence.apply(  # type: ignore[no-untyped-call]
+            found, self.steps, *(self.values[n] for n in order)
+        )
         return made[: self.carried], made[self.carried :]
 
 
@@ -186,7 +181,7 @@ class _Core:
     def operator(self, values: Sequence[torch.Tensor]) -> Any:
         """The operator of the loop."""
         examples = [like(v, sliced=self.carried <= i < self.carried + self.sliced) for i, v in enumerate(values)]
-        graph = traced(self.step, examples, self.mode, _rules())
+        graph = traced(functional(self.step), examples, self.mode, _rules())
         return _registered(time_loop(graph, self.carried, self.sliced), graph, self.carried)
 
     def back(self, wanted: list[int], outs: list[int], shown: list[int], given: list[torch.Tensor], sliced: int) -> Any:
@@ -210,13 +205,11 @@ class _Core:
             return tuple(g + direct[i] if i in direct else g for i, g in zip(wanted, total, strict=True))
 
         examples = [like(v, sliced=count <= i < count + sliced) for i, v in enumerate(given)]
-        graph = traced(vjp, examples, self.mode, _rules(), grad=True)
+        graph = traced(functional(vjp), examples, self.mode, _rules(), grad=True)
         return _registered(time_loop(graph, count, sliced, backwards=True), graph, count)
 
 
 def _rules() -> dict[Any, Any]:
-    from kernelllm.compiler.capture.intercept import decompositions
-
     return {**decompositions(), **small_sums.rules()}
 
 
@@ -253,7 +246,7 @@ class _Recurrence(torch.autograd.Function):
         states = [h[:-1] for h in histories]
         wanted = [i for i in range(carried) if values[i].is_floating_point()]
         outs = [k for k in range(ctx.made - carried) if grads[carried + k] is not None]
-        out_grads: list[torch.Tensor] = [grads[carried + k] for k in outs]  # type: ignore[misc]
+        out_grads: list[torch.Tensor] = [grads[carried + k] for k in outs]
         last = [torch.zeros_like(values[i]) if grads[i] is None else grads[i][-1] for i in wanted]  # type: ignore[index]
         shown = [i for i in wanted if i in core.shown and grads[i] is not None]
         sliced = [*states, *values[carried : carried + core.sliced], *out_grads, *(grads[i][:-1] for i in shown)]  # type: ignore[index]
@@ -300,14 +293,14 @@ class Steps:
 def stacked(items: Sequence[Any], dim: int = 0) -> torch.Tensor:
     """``torch.stack`` of a list that holds :class:`Steps`."""
     parts = [item.tensor if isinstance(item, Steps) else item.unsqueeze(0) for item in items]
-    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    whole: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
     return whole.movedim(0, dim)
 
 
 def cated(items: Sequence[Any], dim: int = 0) -> torch.Tensor:
     """``torch.cat`` of a list that holds :class:`Steps`."""
     need(all(isinstance(item, Steps) for item in items) and len(items) == 1, "a list holds more than its steps")
-    whole = items[0].tensor
+    whole: torch.Tensor = items[0].tensor
     at = dim % (whole.dim() - 1)
     return whole.movedim(0, at).flatten(at, at + 1)
 

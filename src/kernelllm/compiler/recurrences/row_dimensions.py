@@ -66,10 +66,10 @@ class RowDimensions:
         name, inputs = str(node.target).split(".")[1] if "." in str(node.target) else "", [n for n in node.all_input_nodes if rank(n)]
         target: Any = node.target
         if name == "permute":
-            for d, s in enumerate(node.args[1]):  # type: ignore[arg-type, var-annotated]
+            for d, s in enumerate(node.args[1]):
                 self._join((node, d), (inputs[0], s % rank(inputs[0])))
         elif name == "unsqueeze":
-            at = node.args[1] % rank(node)  # type: ignore[operator]
+            at = node.args[1] % rank(node)
             for d in range(rank(inputs[0])):
                 self._join((node, d + (d >= at)), (inputs[0], d))
         elif name in ("squeeze", "view", "reshape", "_unsafe_view") and inputs:
@@ -138,7 +138,7 @@ def mixed_dims(node: Node, name: str, dims: int) -> list[int]:
         return list(range(dims))
     found = [d % dims for d in ([given] if isinstance(given, int) else given)] if dims else []
     if name == "slice":  # of a whole dimension
-        given, made = (n.meta["val"].shape[found[0]] for n in (args[0], node))  # type: ignore[union-attr]
+        given, made = (n.meta["val"].shape[found[0]] for n in (args[0], node))
         return [] if same(given, made) else found
     return found
 
@@ -156,7 +156,7 @@ def _one(node: Node, dim: int) -> bool:
 
 def expression(size: Any) -> Any:
     """A size as a sympy expression or a number."""
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+    return size.node.expr if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
 
 def same(one: Any, other: Any) -> bool:

@@ -20,7 +20,8 @@ from kernelllm.core.errors import CaptureError
 aten = torch.ops.aten
 PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.dot.default}
 _VIEWS = {aten.t.default, aten.permute.default, aten.transpose.int, aten.unsqueeze.default, aten.squeeze.dim, aten.view.default,
-          aten.expand.default, aten.slice.Tensor, aten.select.int, aten.detach.default, aten.alias.default, aten._unsafe_view.default}  # fmt: skip
+          aten.expand.default, aten.slice.Tensor, aten.select.int, aten.detach.default, aten.alias.default,
+          aten._unsafe_view.default}  # fmt: skip
 _SPLITS = {aten.split.Tensor: 2, aten.split_with_sizes.default: 2, aten.unbind.int: 1, aten.chunk.default: 2}
 """The place of the dimension among the arguments of what gives several parts."""
 SAME, SLICED, CARRIED = 0, 1, 2
@@ -60,12 +61,10 @@ def mode_of(tensors: Iterable[torch.Tensor]) -> Any:
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Like], mode: Any, rules: Any = None, *, grad: bool = False) -> GraphModule:
-    """A graph of the function on tensors like the examples, apart from the trace that goes on around it."""
-    from kernelllm.compiler.capture.fx_trace import functional
-
+    """A graph of the function, which writes into nothing, on tensors like the examples, apart from the trace that goes on around it."""
     with _disable_current_modes(), mode, enable_python_dispatcher(), torch.set_grad_enabled(grad):
         fresh = [torch.empty_strided(e.shape, e.stride, dtype=e.dtype, device="cpu") for e in examples]
-        graph = make_fx(functional(function), decomposition_table=rules or {})(*fresh)
+        graph = make_fx(function, decomposition_table=rules or {})(*fresh)
     for node in graph.graph.nodes:
         if node.target is aten.sym_size.int:  # torch.vmap has no rule for it
             node.target = size_along
@@ -135,7 +134,8 @@ def is_tensor(node: Node) -> bool:
 
 def fixed_parts(kinds: dict[Node, int]) -> list[Node]:
     """What is the same in every step and computed: as far as the steps read it."""
-    made = [n for n, kind in kinds.items() if kind == SAME and n.op == "call_function" and is_tensor(n) and _needs_input(n) and not _view(n)]
+    same = [n for n, kind in kinds.items() if kind == SAME and n.op == "call_function" and is_tensor(n)]
+    made = [n for n in same if _needs_input(n) and not _view(n)]
     return [n for n in made if any(kinds.get(user, CARRIED) != SAME for user in _readers(n))]
 
 
@@ -157,8 +157,8 @@ def _needs_input(node: Node) -> bool:
 def _view(node: Node) -> bool:
     """Whether it is a view of an input."""
     while node.target in _VIEWS:
-        node = node.args[0]  # type: ignore[assignment]
-    return node.op == "placeholder"
+        node = node.args[0]
+    return bool(node.op == "placeholder")
 
 
 def ancestors(nodes: Collection[Node]) -> set[Node]:
@@ -184,7 +184,7 @@ class Part:
 def part(of: GraphModule, results: Sequence[Node], stops: Collection[Node], first: Sequence[Node] = ()) -> Part:
     """The part that makes ``results`` of ``stops`` and of the graph's inputs. ``first``: inputs that it has in any case."""
     needed: set[Node] = set()
-    waiting = [n for n in results]
+    waiting = list(results)
     while waiting:
         node = waiting.pop()
         if node in needed or node in first:
@@ -199,6 +199,6 @@ def part(of: GraphModule, results: Sequence[Node], stops: Collection[Node], firs
         env[node].meta = dict(node.meta)
     for node in of.graph.nodes:
         if node in needed and node not in env:
-            env[node] = graph.node_copy(node, lambda n: env[n])
+            env[node] = graph.node_copy(node, env.__getitem__)
     graph.output(tuple(env[n] for n in results))
     return Part(GraphModule(of, graph), inputs)

@@ -11,12 +11,14 @@ from torch.fx import Node
 from kernelllm.compiler.recurrences.step_graphs import need
 
 ELEMENTWISE: dict[str, str] = {
-    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "abs": "tl.abs({0})", "exp": "tl.exp({0})",
+    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "abs": "tl.abs({0})",
+    "exp": "tl.exp({0})",
     "exp2": "tl.exp2({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "sqrt": "tl.sqrt({0})", "rsqrt": "tl.rsqrt({0})",
     "sin": "tl.sin({0})", "cos": "tl.cos({0})", "erf": "tl.erf({0})", "floor": "tl.floor({0})", "ceil": "tl.ceil({0})",
     "sigmoid": "tl.sigmoid({0})", "reciprocal": "1.0 / {0}", "relu": "tl.where({0} < 0, 0, {0})", "square": "{0} * {0}",
     "tanh": "2.0 * tl.sigmoid(2.0 * {0}) - 1.0", "log1p": "tl.log(1.0 + {0})", "expm1": "tl.exp({0}) - 1.0",
-    "maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "where": "tl.where({0}, {1}, {2})", "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}",
     "ge": "{0} >= {1}", "logical_and": "({0} != 0) & ({1} != 0)", "logical_or": "({0} != 0) | ({1} != 0)", "logical_not": "{0} == 0",
     "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_not": "{0} == 0", "bitwise_xor": "{0} ^ {1}", "sign": "",
@@ -31,7 +33,9 @@ REDUCTIONS: dict[str, tuple[str, str, str]] = {
     "argmin": ("inf", "tl.argmin", "{0}.to(tl.int64)"), "any": ("0", "tl.max", "{0} != 0"), "all": ("1", "tl.min", "{0} != 0"),
 }  # fmt: skip
 """What an element beyond the end counts as, the function, and what is made of its result."""
-_FILLS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1, "empty": 0, "new_empty": 0, "empty_like": 0}
+_FILLS = dict.fromkeys(("zeros", "zeros_like", "new_zeros", "empty", "new_empty", "empty_like"), 0) | dict.fromkeys(
+    ("ones", "ones_like", "new_ones"), 1
+)
 
 
 def name_of(node: Node) -> str:
@@ -113,6 +117,7 @@ def text_of(node: Node, name: str, values: list[str]) -> str:
 
 def _power(node: Node, values: list[str]) -> str:
     exponent = node.args[1]
-    known = {2: "{0} * {0}", 3: "{0} * {0} * {0}", 0.5: "tl.sqrt({0})", -1: "1.0 / {0}", -0.5: "tl.rsqrt({0})", -2: "1.0 / ({0} * {0})", 1: "{0}"}
+    known = {2: "{0} * {0}", 3: "{0} * {0} * {0}", 0.5: "tl.sqrt({0})", -1: "1.0 / {0}", -0.5: "tl.rsqrt({0})", 1: "{0}",
+             -2: "1.0 / ({0} * {0})"}  # fmt: skip
     need(isinstance(exponent, int | float) and exponent in known, "its step has a power")
-    return known[exponent].format(values[0])  # type: ignore[index]
+    return known[exponent].format(values[0])

@@ -12,6 +12,17 @@ from kernelllm.compiler.recurrences.row_dimensions import expression
 from kernelllm.compiler.recurrences.step_graphs import need
 
 
+def _printed(found: Any) -> str:
+    """An expression as Python has it."""
+    name, parts = type(found).__name__, [f"({_printed(a)})" for a in getattr(found, "args", ())]
+    if name in ("IntTrueDiv", "FloatTrueDiv"):
+        return f"{parts[0]} / {parts[1]}"
+    if name == "ToFloat":
+        return parts[0]
+    need(name not in ("FloatPow", "OpaqueUnaryFn_sqrt"), "its step computes with a root of sizes")
+    return " * ".join(parts) if found.is_Mul else " + ".join(parts) if found.is_Add else str(found)
+
+
 class StepSizes:
     """Names of the sizes that a kernel has, given where they can be read: dimension of an argument by its expression."""
 
@@ -25,8 +36,7 @@ class StepSizes:
 
     def text(self, size: Any) -> str:
         """The size as an expression in the kernel."""
-        if isinstance(size, torch.SymFloat | float):
-            need(isinstance(size, float), "its step computes with a fraction of sizes")
+        if isinstance(size, float):
             return repr(size)
         found = expression(size)
         if isinstance(found, int) or getattr(found, "is_Integer", False):
@@ -49,7 +59,7 @@ class StepSizes:
             return self.sources[found]
         symbols = {str(s): self.solved(s) for s in found.free_symbols}
         need(all(symbols.values()), f"no tensor shows the size {found}")
-        return re.sub(r"\b[a-z]\w*\b", lambda m: symbols.get(m[0]) or m[0], f"({found})")
+        return re.sub(r"\b[a-z]\w*\b", lambda m: symbols.get(m[0]) or m[0], f"({_printed(found)})")
 
     def solved(self, symbol: Any) -> str | None:
         """Where the host reads a symbol, if need be off a size that is made of it alone."""

@@ -103,7 +103,8 @@ class _Texts:
         outs = self.results[self.carried :]
         names = [f"a{i}" for i in range(len(self.inputs))]
         makes = [f"h{i} = torch.empty((steps + 1, *a{i}.shape), device=a{i}.device, dtype=a{i}.dtype)" for i in range(self.carried)]
-        makes += [f"y{k} = torch.empty({self._shape(node)}, device=a0.device, dtype={node.meta['val'].dtype})" for k, node in enumerate(outs)]
+        for k, node in enumerate(outs):
+            makes.append(f"y{k} = torch.empty({self._shape(node)}, device=a0.device, dtype={node.meta['val'].dtype})")
         given = [f"h{i}" for i in range(self.carried)] + [f"y{k}" for k in range(len(outs))]
         kernel = self._kernel()
         passed = textwrap.fill(", ".join(value for _, value in self.arguments) + f", num_warps={self.warps},", 110, break_long_words=False)
@@ -165,7 +166,8 @@ class _Texts:
         lines = [*(f"    {s}" for s in head), "    for _ in range(0, steps):", *(f"        {s}" for s in inside)]
         names = textwrap.fill(", ".join(name for name, _ in self.arguments), 100, break_long_words=False)
         arguments = textwrap.indent(names, "    ").strip()
-        return f'@triton.jit\ndef {{name}}_kernel({arguments}):\n    """{self._document()} A program for each row."""\n' + "\n".join(lines) + "\n"
+        top = f'@triton.jit\ndef {{name}}_kernel({arguments}):\n    """{self._document()} A program for each row."""\n'
+        return top + "\n".join(lines) + "\n"
 
     def _check(self, given: Node, made: Node) -> None:
         one, other = given.meta["val"], made.meta["val"]
@@ -195,7 +197,8 @@ class _Texts:
             return []
         outs = len(self.results) - self.carried
         found = [f"h{i}_ptr += steps * h{i}_step" for i in range(self.carried)]
-        return found + [f"{n}_ptr += (steps - 1) * {n}_step" for n in [*(f"x{j}" for j in range(self.sliced)), *(f"y{k}" for k in range(outs))]]
+        rest = [*(f"x{j}" for j in range(self.sliced)), *(f"y{k}" for k in range(outs))]
+        return found + [f"{n}_ptr += (steps - 1) * {n}_step" for n in rest]
 
     def _initial(self, own: list[tuple[str, ...]]) -> list[str]:
         from kernelllm.compiler.recurrences.step_operators import as_computed
@@ -220,10 +223,10 @@ class _Texts:
             lanes = f"tl.arange(0, {self.lanes})"
             lines.append(f"row_{writer.lanes} = pid % tl.cdiv({row}, {self.lanes}) * {self.lanes} + {lanes}{shape}")
             pid = f"pid // tl.cdiv({row}, {self.lanes})"
-        for at, row in enumerate(reversed(order)):
+        for at, number in enumerate(reversed(order)):
             last = at == len(order) - 1
-            lines.append(f"row_{row} = {pid}" if last else f"row_{row} = {pid} % rows_{row}")
-            pid = f"{pid} // rows_{row}"
+            lines.append(f"row_{number} = {pid}" if last else f"row_{number} = {pid} % rows_{number}")
+            pid = f"{pid} // rows_{number}"
         lines.append(f"zero = tl.zeros(({', '.join(['1'] * self.rank)},), dtype=tl.int32)")
         for name, (position, size) in sorted(writer.used.items()):
             text = writer.sizes.text(size)
@@ -263,6 +266,6 @@ class _Texts:
             host = {"c": f"a{number}", "h": f"h{number}", "y": f"y{number}", "x": f"a{self.carried + number}"}[kind]
             behind = kind in "hy" or (kind == "x" and number < self.sliced)
             add((stride, f"{host}.stride({int(dim) + behind})"))
-        for found, name in writer.sizes.names.items():
-            add((f"{name}: tl.constexpr", writer.sizes.source(found)))
-            add((f"block_{name}: tl.constexpr", f"triton.next_power_of_2({writer.sizes.source(found)})"))
+        for found, size in writer.sizes.names.items():
+            add((f"{size}: tl.constexpr", writer.sizes.source(found)))
+            add((f"block_{size}: tl.constexpr", f"triton.next_power_of_2({writer.sizes.source(found)})"))
