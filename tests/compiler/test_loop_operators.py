@@ -30,7 +30,7 @@ class Model(nn.Module):
             x = emissions.detach().requires_grad_()
             grads = torch.autograd.grad(self.partition(x, mask).mean(), [x, self.transitions])
         return grads
-batch, length, tags = 6, 40, 5
+batch, length, tags = 6, 12, 5
 def get_inputs(): return [torch.randn(batch, length, tags), torch.randint(1, length + 1, (batch,))]
 def get_init_inputs(): return [tags]
 """
@@ -48,7 +48,7 @@ class Model(nn.Module):
             h = torch.lerp(h, torch.tanh(new), torch.sigmoid(gate))
             outs.append(F.pad(h[:, 1:], (1, 0)))
         return torch.stack(outs, 1), h
-batch, length, width, hidden = 6, 40, 7, 9
+batch, length, width, hidden = 6, 12, 7, 9
 def get_inputs(): return [torch.randn(batch, length, width)]
 def get_init_inputs(): return [width, hidden]
 """

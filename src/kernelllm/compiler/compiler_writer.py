@@ -280,17 +280,16 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     """
     from kernelllm.compiler.emit import host_arithmetic
     from kernelllm.compiler.loops.substitution import with_systems
+    from kernelllm.compiler.recurrences import operator_file
     from kernelllm.problems.instance import with_gradients
 
     problem = with_systems(msgspec.structs.replace(problem, source=with_gradients(problem.source)))
     known = known or Lowerings()
     if options.steps and not options.backward and (text := _in_steps(problem)):
         return text
-    text = (
-        _in_chunks(problem, options.settled, known)
-        or _with_loop_operators(problem, options.settled, known)
-        or _whole_file(problem, options.settled, known)
-    )
+    text = _in_chunks(problem, options.settled, known)
+    text = text or operator_file.written(problem, options.settled, lambda part, way: _whole_file(part, way, known))
+    text = text or _whole_file(problem, options.settled, known)
     if options.short or options.steps:
         return text
     return host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
@@ -321,23 +320,6 @@ def _in_chunks(problem: Problem, options: Options, known: Lowerings) -> str:
             return _whole_file(chunked, options, known)
     except Exception as error:  # noqa: BLE001 - the loop may be compiled as it is
         log.info("%s: its loop over chunks could not be compiled as such: %s", problem.name, error)
-        return ""
-
-
-def _with_loop_operators(problem: Problem, options: Options, known: Lowerings) -> str:
-    """The file of a problem with gradients whose loops are operators; empty where it has none, or that does not work."""
-    from kernelllm.compiler.recurrences.loop_calls import with_loop_operators
-
-    wanted = options.backward or "autograd.grad(" in problem.source
-    changed = with_loop_operators(problem) if wanted and not options.unroll and not options.short and options.trace != "export" else None
-    if changed is None:
-        return ""
-    try:
-        with write_time.limited(write_time.left() / 2):
-            return _whole_file(changed, msgspec.structs.replace(options, unroll=True), known)
-    except Exception as error:
-        log.info("%s: its loops are no operators: %s", problem.name, error)
-        log.debug("the traceback", exc_info=error)
         return ""
 
 

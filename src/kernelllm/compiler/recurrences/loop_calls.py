@@ -85,7 +85,7 @@ def _called(
     outlined = Outliner(given, before, made, after, inside=True, many=True).done()
     if outlined is None:
         return None
-    return _Call(outlined, counter, number, over.args).statements(before, after)
+    return _LoopCall(outlined, counter, number, over.args).statements(before, after)
 
 
 def _with_counts(loop: Any, counter: str) -> None:
@@ -106,7 +106,7 @@ def _with_counts(loop: Any, counter: str) -> None:
     loop.body = [Counts().visit(s) for s in loop.body]
 
 
-class _Call:
+class _LoopCall:
     def __init__(self, outlined: OutlinedLoop, counter: str, number: int, limits: list[ast.expr]) -> None:
         self.outlined, self.counter, self.number = outlined, counter, number
         texts = [ast.unparse(limit) for limit in limits]
@@ -139,7 +139,7 @@ class _Call:
             [outlined.inputs[i] for i in carried], list(sliced.values()), [outlined.values[i] for i in fixed])]  # fmt: skip
         given = ", ".join(f"[{v}]" for v in values)
         run = f"{back}, = {_LOOPS}.run(self, {name}, ({self.stop}) - ({self.start}), {given}, {len(more)})"
-        behind = [f"{r} = {r}[-1]" for r in last] + [f"{name}.append({_LOOPS}.Steps({r}))" for r, name in lists.items()]
+        behind = [f"{r} = {r}[-1]" for r in last] + [f"{name}.append({_LOOPS}.StepStack({r}))" for r, name in lists.items()]
         made = syntax_tree("\n".join([step, run, *behind])).body
         changed = [_Stacks(set(lists.values())).visit(s) for s in after]
         return [*before, *made], changed

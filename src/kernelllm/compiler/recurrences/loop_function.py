@@ -23,7 +23,7 @@ from kernelllm.compiler.recurrences.step_graphs import (
     PRODUCTS,
     SLICED,
     Like,
-    Part,
+    StepPart,
     ahead_parts,
     ancestors,
     fixed_parts,
@@ -38,6 +38,10 @@ from kernelllm.compiler.recurrences.step_graphs import (
 from kernelllm.compiler.recurrences.time_loop_text import TimeLoop, time_loop
 
 Tensors = tuple[torch.Tensor, ...]
+_INDUCTORS = ("addcmul", "addcdiv", "lerp", "hypot", "softplus", "silu", "elu", "hardtanh", "leaky_relu", "logaddexp", "_softmax",
+              "_log_softmax", "rsub", "frac", "trunc", "mish", "hardsigmoid", "hardswish", "threshold_backward", "logit",
+              "xlogy")  # fmt: skip
+"""Operators that Inductor has as they are, or that are taken apart for it in some releases alone."""
 _DECOMPOSED = [torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm, torch.ops.aten.gelu]
 """Operators for which torch.vmap has rules that fix sizes."""
 
@@ -143,7 +147,7 @@ class _Loop:
         after = ancestors(behind) - inside
         return [n for n in inside if n.op == "call_function" and is_tensor(n) and any(u in after for u in n.users)]
 
-    def _note(self, nodes: list[Node], piece: Part, *, stacked: bool) -> None:
+    def _note(self, nodes: list[Node], piece: StepPart, *, stacked: bool) -> None:
         """Compute values outside of the loop: for all steps at once, where they are not the same in every one."""
         given = [self.values[n] for n in piece.inputs]
         dims = tuple(0 if n in self.stacked else None for n in piece.inputs)
@@ -151,7 +155,7 @@ class _Loop:
         self.values |= dict(zip(nodes, made, strict=True))
         self.stacked |= set(nodes) if stacked else set()
 
-    def _core(self, core: Part, outs: int) -> tuple[Tensors, Tensors]:
+    def _core(self, core: StepPart, outs: int) -> tuple[Tensors, Tensors]:
         order = [*core.inputs[: self.carried], *(n for n in core.inputs[self.carried :] if n in self.stacked)]
         sliced = len(order) - self.carried
         order += [n for n in core.inputs if n not in order]
@@ -163,7 +167,7 @@ class _Loop:
         return made[: self.carried], made[self.carried :]
 
 
-def _reordered(core: Part, order: list[Node]) -> Callable[..., Any]:
+def _reordered(core: StepPart, order: list[Node]) -> Callable[..., Any]:
     places = [order.index(n) for n in core.inputs]
 
     def call(*values: Any) -> Any:
@@ -210,7 +214,8 @@ class _Core:
 
 
 def _rules() -> dict[Any, Any]:
-    return {**decompositions(), **small_sums.rules()}
+    more = torch._decomp.get_decompositions([getattr(torch.ops.aten, name) for name in _INDUCTORS])
+    return {**more, **decompositions(), **small_sums.rules()}
 
 
 def _registered(loop: TimeLoop, graph: GraphModule, carried: int) -> Any:
@@ -283,7 +288,7 @@ def _others(
         found[i] = g
 
 
-class Steps:
+class StepStack:
     """What all steps of a loop have put into a list."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -291,15 +296,15 @@ class Steps:
 
 
 def stacked(items: Sequence[Any], dim: int = 0) -> torch.Tensor:
-    """``torch.stack`` of a list that holds :class:`Steps`."""
-    parts = [item.tensor if isinstance(item, Steps) else item.unsqueeze(0) for item in items]
+    """``torch.stack`` of a list that holds :class:`StepStack`."""
+    parts = [item.tensor if isinstance(item, StepStack) else item.unsqueeze(0) for item in items]
     whole: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
     return whole.movedim(0, dim)
 
 
 def cated(items: Sequence[Any], dim: int = 0) -> torch.Tensor:
-    """``torch.cat`` of a list that holds :class:`Steps`."""
-    need(all(isinstance(item, Steps) for item in items) and len(items) == 1, "a list holds more than its steps")
+    """``torch.cat`` of a list that holds :class:`StepStack`."""
+    need(all(isinstance(item, StepStack) for item in items) and len(items) == 1, "a list holds more than its steps")
     whole: torch.Tensor = items[0].tensor
     at = dim % (whole.dim() - 1)
     return whole.movedim(0, at).flatten(at, at + 1)

@@ -174,14 +174,14 @@ def ancestors(nodes: Collection[Node]) -> set[Node]:
 
 
 @dataclass
-class Part:
+class StepPart:
     """A part of a graph, as a graph of its own."""
 
     graph: GraphModule
     inputs: list[Node]
 
 
-def part(of: GraphModule, results: Sequence[Node], stops: Collection[Node], first: Sequence[Node] = ()) -> Part:
+def part(of: GraphModule, results: Sequence[Node], stops: Collection[Node], first: Sequence[Node] = ()) -> StepPart:
     """The part that makes ``results`` of ``stops`` and of the graph's inputs. ``first``: inputs that it has in any case."""
     needed: set[Node] = set()
     waiting = list(results)
@@ -201,4 +201,4 @@ def part(of: GraphModule, results: Sequence[Node], stops: Collection[Node], firs
         if node in needed and node not in env:
             env[node] = graph.node_copy(node, env.__getitem__)
     graph.output(tuple(env[n] for n in results))
-    return Part(GraphModule(of, graph), inputs)
+    return StepPart(GraphModule(of, graph), inputs)
