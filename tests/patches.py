@@ -103,6 +103,11 @@ CAPTURE = (
         "quantile;nanquantile;Tensor.quantile;Tensor.nanquantile",
     ),
     *_each("compiler/capture/intercept.py", "torch reads sizes among the numbers, and pins them", "torch", "tensor;as_tensor"),
+    *_each(
+        "compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch",
+        "gradient;kron;take_along_dim;vander;chain_matmul;tril_indices;triu_indices;Tensor.kron;Tensor.take_along_dim",
+    ),
+    *_each("compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch.linalg", "multi_dot;norm;matrix_norm"),
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
@@ -307,9 +312,9 @@ INDUCTOR = (
            "post_grad_passes(gm, is_inference);view_to_reshape(gm)", "called"),
     *_each("compiler/inductor/lower.py", "regions read each other's results by their strides", "torch._inductor.ir",
            "ExternKernel.require_exact_strides(x, exact_strides, allow_padding)", "called"),
-    *_each("compiler/inductor/lower.py", "an arctangent is a call, not inline assembly", "torch._inductor.codegen.triton",
+    *_each("compiler/inductor/arctangents.py", "an arctangent is a call, not inline assembly", "torch._inductor.codegen.triton",
            "TritonOverrides.atan"),
-    *_each("compiler/inductor/lower.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
+    *_each("compiler/inductor/arctangents.py", "half precision is converted before a call", "torch._inductor.codegen.triton",
            "maybe_upcast_float32(convert_output)", "called"),
     *_each("compiler/inductor/loads_in_loops.py", "what a loop loads is not known behind it", "torch._inductor.codegen.triton",
            "TritonKernel.get_load_buffer(self, indexing);TritonKernel.load(self, name, index)"),
@@ -346,6 +351,10 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/tilings.py", "whether ranges fit a tiling is worked out once", "torch._inductor.codegen.simd",
            "SIMDKernel.is_compatible(groups, lengths, reduction_numel)"),
+    *_each("compiler/inductor/reduction_loops.py", "kernels of several reductions have few loops", "torch._inductor.codegen.simd",
+           "SIMDScheduling.generate_node_schedule(self, nodes, numel, rnumel);EnableReduction"),
+    *_each("compiler/inductor/reduction_loops.py", "memory is no reason against joining a kernel to the one that it reads",
+           "torch._inductor.scheduler", "Scheduler.can_fusion_increase_peak_memory(self, node1, node2)"),
     *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.ir",
            "FlexibleLayout.allow_indexing"),
     *_each("compiler/inductor/split_reductions.py", "whether a reduction reads along memory", "torch._inductor.dependencies",
@@ -380,6 +389,8 @@ LAUNCHES = (
 )  # fmt: skip
 
 DEVICE = (
+    *_each("app/live/active_modes.py", "types and layouts of many tensors are compared at once", "torch._C._dynamo.guards", "TensorGuards",
+           "called"),
     *_each("the worker without a GPU", "a candidate asks for a GPU and gets figures", "torch.cuda", ";".join((
         "is_available", "is_initialized", "init", "_lazy_init", "device_count", "current_device", "set_device", "synchronize",
         "get_device_properties", "get_device_capability", "get_device_name", "current_stream", "default_stream", "stream", "set_stream",
@@ -396,6 +407,10 @@ DEVICE = (
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch", "__version__"),
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch.version", "__version__;cuda"),
     *_each("the worker without a GPU", "torch says of itself what a build with CUDA says", "torch.backends.cuda", "is_built"),
+    *_each(
+        "problems/without_symbols.py", "of plain numbers a stand-in says the same", "torch.fx.experimental.symbolic_shapes",
+        "expect_true;guard_or_false;guard_or_true;guard_size_oblivious;statically_known_true;guard_int;is_nested_int;sym_eq;sym_and;sym_or",
+    ),
     *_each("the worker without a GPU", "functions that a build with CUDA alone has end the run", "torch._C", "__getattr__", "added"),
     *_each("the worker without a GPU", "storages and threads are those of a machine with a GPU", "torch",
            "UntypedStorage.device;get_num_threads;get_num_interop_threads"),

@@ -200,6 +200,12 @@ def test_distances_of_equal_points_have_the_gradients_of_torch(p: float) -> None
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, float("inf")])
+def test_distances_of_infinite_points_are_those_of_torch(p: float) -> None:
+    points = torch.tensor([[torch.inf, 0.0], [torch.inf, 1.5], [torch.nan, 1.0], [0.0, 1.0], [-torch.inf, 2.0]])
+    torch.testing.assert_close(composite_functions.cdist(None, points, points[1:], p), torch.cdist(points, points[1:], p), equal_nan=True)
+
+
 SOLVED = """
 class Model(nn.Module):
     def forward(self, a, b):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from compiled import problem
 
@@ -31,9 +33,33 @@ def test_casts_round_where_no_input_is_in_half_precision(options: Options, hybri
 
 
 def test_a_model_in_half_precision_computes_in_float32_as_before() -> None:
-    half = ROUNDED.replace("columns), ", "columns).half(), ", 1).replace("x.half(), ", "x * 2, ")
+    half = re.sub(r"whole = .*|\*whole, ", "", ROUNDED.replace("columns), ", "columns).half(), ", 1).replace("x.half(), ", "x * 2, "))
     assert "bitcast" not in compiled(problem(half), Options())
     assert "bitcast" in compiled(problem(ROUNDED), Options())
+
+
+POSITIONS = """
+class Model(nn.Module):
+    def forward(self, x, mask):
+        t = torch.arange(x.shape[1], dtype=x.dtype, device=x.device)
+        return (t.float() - torch.arange(len(t), device=x.device)) * x.float(), torch.sin(t * 0.1), x.float() * mask.to(x.dtype)
+rows, columns = 3, 300
+def get_inputs(): return [torch.randn(rows, columns).bfloat16(), torch.randint(0, 5000, (columns,))]
+def get_init_inputs(): return []
+"""
+
+
+def test_positions_round_as_in_eager_whatever_the_inputs(hybrid: Judge) -> None:
+    alone = POSITIONS.replace("return (t.float()", "return torch.sin(t)\n        return (t.float()")  # no tensor is read
+    for body in (POSITIONS, alone):
+        verdict = hybrid.judge(problem(body), Candidate(source=compiled(problem(body), Options())))
+        assert verdict.correct, verdict.message
+
+
+def test_a_file_whose_positions_have_the_type_of_the_inputs_is_not_for_half_precision() -> None:
+    wide = POSITIONS.replace(".bfloat16()", "")
+    assert "DTYPES" not in compiled(problem(wide), Options())
+    assert "DTYPES" in compiled(problem(wide.replace("dtype=x.dtype, ", "").replace("torch.sin(t * 0.1)", "x.exp()")), Options())
 
 
 STORED = """

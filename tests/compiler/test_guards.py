@@ -161,6 +161,12 @@ def test_an_input_that_is_written_into_keeps_its_layout(file: Path) -> None:
     assert shared.startswith("ValueError: cache: the kernels write into it, and another input")
 
 
+@written(CACHE, short=True)
+def test_a_short_file_refuses_another_input_in_the_memory_that_it_writes_into(file: Path) -> None:
+    call = "ModelNew()(c, c[:, :1], torch.tensor([2]))"
+    assert outcomes(file, "c = torch.zeros(5, 8, 16); " + call)[0].startswith("ValueError: cache: the kernels write into it, and another")
+
+
 @written(BATCH_NORM)
 def test_mode(file: Path) -> None:
     ran, evaluated = outcomes(file, "ModelNew(20)(torch.randn(5, 20))", "ModelNew(20).eval()(torch.randn(5, 20))")

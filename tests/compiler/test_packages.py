@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 
 import pytest
@@ -81,6 +82,9 @@ def test_state_sits_in_holders_under_its_names(package: Problem, judge: Judge):
     torch.testing.assert_close(model.offset, torch.linspace(0.5, 1.5, 24), rtol=0, atol=0)
     with pytest.raises(ValueError, match=r"factor=0\.5"):
         namespace["ModelNew"](24, 2.0)
+    with pytest.raises(NotImplementedError, match="factor: the kernels hold"):
+        copy.deepcopy(model).factor = 3.0
+    model.eval().note = model.head
     verdict = judge.judge(package, candidate)
     assert verdict.correct, verdict.message
     assert any("width = 24 alone" in f.message for f in verdict.findings)

@@ -73,16 +73,16 @@ def test_sizes_that_eager_refuses_are_refused(models: list[Any], case: str) -> N
 
 ONES = """
 class Model(nn.Module):
-    def forward(self, many, squeezed, upper, hot, largest, repeated, chosen, first, normed):
+    def forward(self, many, squeezed, upper, hot, largest, repeated, chosen, first, normed, query):
         return (
             many * 2 if len(many) > 1 else many, squeezed.squeeze(0) * 2, upper[torch.triu_indices(4, 4)[0]],
             F.one_hot(torch.arange(hot.shape[0]), 9), largest.amax(0), F.pad(repeated, (2, 2), mode="replicate"),
             chosen.gather(1, torch.tensor([[0, 3], [2, 1]])), first[0] * 2, torch.softmax(first, 1),
             first[torch.where(torch.arange(40) < first.shape[0], torch.arange(40), 0)] + 1,
-            F.batch_norm(normed, None, None, training=True),
+            F.batch_norm(normed, None, None, training=True), F.scaled_dot_product_attention(query, query, query),
         )
 def get_inputs():
-    sizes = (3, 8), (4, 8), (8, 8), (5, 8), (6, 8), (7, 8, 8), (9, 8), (10, 8), (11, 4, 12)
+    sizes = (3, 8), (4, 8), (8, 8), (5, 8), (6, 8), (7, 8, 8), (9, 8), (10, 8), (11, 4, 12), (2, 3, 5, 24)
     return [torch.randn(size) for size in sizes]
 """
 
@@ -95,7 +95,7 @@ def test_what_torch_takes_for_granted_of_sizes_that_vary_is_checked() -> None:
     assert checked == {
         ("many", 0, ">=", "2"), ("squeezed", 0, "!=", "1"), ("upper", 0, ">=", "4"), ("hot", 0, "<=", "9"), ("largest", 0, ">=", "1"),
         ("repeated", 1, ">=", "1"), ("repeated", 2, ">=", "1"), ("chosen", 0, ">=", "2"), ("chosen", 1, ">=", "4"), ("first", 0, ">=", "1"),
-        ("normed", 0, ">=", "1"), ("normed", 2, ">=", "1"),
+        ("normed", 0, ">=", "1"), ("normed", 2, ">=", "1"), ("query", 3, ">=", "1"),
     }  # fmt: skip
 
 

@@ -181,6 +181,19 @@ def test_a_chain_of_codes_that_another_run_under_roundings_gives_as_well_is_righ
     assert not verdict(many, {**many, "rest": rest.double()})
 
 
+@pytest.mark.parametrize(("made", "wrong"), [("count", 41), ("mean", 0.25), ("none", ())])
+def test_no_rounding_excuses_what_is_no_tensor(made: str, wrong: object) -> None:
+    value = torch.randn(40, 24, generator=GENERATOR)
+    right = {"rows": value, "count": 40, "mean": 0.5, "none": None}
+    roundings = [{**right, "rows": value.double() + one * 1e-9} for one in range(8)]
+    run = ReferenceRun(Expected(right, {**right, "rows": value.double()}, True), finite=True)
+    run.all_roundings = run.decided_otherwise = lambda: iter(roundings)
+    run.rotated_ties = lambda: iter([([], right)] * 2)
+    for rules in (Rules(), Rules(scaled=True, precise=False)):
+        assert run.compared(dict(right), rules).ok
+        assert not run.compared({**right, made: wrong}, rules).ok
+
+
 def test_a_few_of_very_many_elements_may_be_twice_as_far_off_as_eager_allows() -> None:
     """The largest of so many errors differs from run to run."""
     exact = torch.randn(400_000, generator=GENERATOR).double()

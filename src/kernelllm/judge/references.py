@@ -122,12 +122,12 @@ class References:
         there, and where what is ``asked`` of a shape has another answer."""
 
         def made() -> list[PreparedRun]:
-            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
-            on_cpu = self._device == "cpu"  # on a GPU each size may be compiled for anew
-            sets += sets_outside(problem, _own(tried), bounds, _BETWEEN) if on_cpu else []
-            sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
-            questions = [(one.holds, one.hints) for one in asked if on_cpu]
-            sets += sets_of_other_branches(problem, [*_own(tried), *sets], questions, _BRANCHES)
+            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_outside(problem, _own(tried), bounds, _BETWEEN)]
+            at, questions = sets_at(problem, _own(tried), exact, _EXACT), [(one.holds, one.hints) for one in asked]
+            products = sets_of_products(problem, [*_own(tried), *sets, *at], bounds, exact, _PRODUCTS)
+            branches = sets_of_other_branches(problem, [*_own(tried), *sets, *at, *products], questions, _BRANCHES)
+            # by turns: on a GPU there may be no time for all of them
+            sets += [one for several in itertools.zip_longest(at, branches, products) for one in several if one is not None]
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 

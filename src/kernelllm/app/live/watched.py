@@ -33,6 +33,8 @@ class Watched:
         self._held = {(t.data_ptr(), t.shape) for t in tensors}
         self._equal: list[list[Any]] = [[], [], []]
         """Containers, keys, and plain values."""
+        self._together: list[tuple[operator.itemgetter[Any], list[Any], list[Any]]] = []
+        """The same by keys."""
         self._same: list[list[Any]] = [[], [], []]
         """The same, of objects that must be the very same."""
         self._tied: list[list[Any]] = [[], [], [], []]
@@ -55,6 +57,7 @@ class Watched:
                     self._look(vars(module), name, value, _DEEP)
         for owner, name, value in self.code.places:
             self._look(owner, name, value, 2)
+        self._together = _together(*self._equal)
         self._attributes = [vars(module) for module in self.modules]
         self._hidden = [self.code.of_class[type(module)] - vars(module).keys() for module in self.modules]
         self._counts = list(map(len, self._attributes))
@@ -62,8 +65,8 @@ class Watched:
     def changed(self) -> bool:
         """Whether anything is another now."""
         try:
-            (owners, names, values), (places, keys, objects) = self._equal, self._same
-            other = list(map(operator.getitem, owners, names)) != values
+            places, keys, objects = self._same
+            other = any(list(map(getter, owners)) != values for getter, owners, values in self._together)
             other = other or any(map(operator.is_not, map(operator.getitem, places, keys), objects))
             other = other or any(len(container) != count for container, count in self._lengths)
             return other or self._untied() or self._hides()
@@ -166,6 +169,21 @@ class Watched:
                 self._look(AsItems(value), name, getattr(value, name), deep - 1)
         if len(self._equal[0]) + len(self._same[0]) > before:  # it holds what is read; what a forward fills anew does not
             _note(self._same, owner, key, value)
+
+
+def _together(owners: list[Any], names: list[Any], values: list[Any]) -> list[tuple[operator.itemgetter[Any], list[Any], list[Any]]]:
+    """What is asked of owners with the same keys, as layers of one class: all of an owner's values are one look."""
+    kept: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+    for owner, name, value in zip(owners, names, values, strict=True):
+        _, its, ones = kept.setdefault(id(owner), (owner, [], []))
+        its.append(name)
+        ones.append(value)
+    groups: dict[tuple[Any, ...], tuple[list[Any], list[Any]]] = {}
+    for owner, its, ones in kept.values():
+        alike = groups.setdefault(tuple(its), ([], []))
+        alike[0].append(owner)
+        alike[1].append(ones[0] if len(ones) == 1 else tuple(ones))
+    return [(operator.itemgetter(*names), *alike) for names, alike in groups.items()]
 
 
 class _Bytes:

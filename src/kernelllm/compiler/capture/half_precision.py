@@ -54,7 +54,7 @@ class AnyDtype:
 
 
 class _Run(TorchDispatchMode):
-    """Notes the operators."""
+    """Notes the operators, and whether rounding has them do something else."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -67,6 +67,8 @@ class _Run(TorchDispatchMode):
         """Memory of half-precision results that a kernel may keep in float32."""
         self._chosen: set[int] = set()
         """Memory of positions chosen among such."""
+        self._counted: set[int] = set()
+        """Memory of whole numbers that follow from ``arange``."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -91,6 +93,9 @@ class _Run(TorchDispatchMode):
         taken = {_memory(v) for v in given if isinstance(v, torch.Tensor)}
         self.jumps |= not taken.isdisjoint(self._chosen)
         made = [v for v in results if isinstance(v, torch.Tensor)]
+        if name.startswith("aten.arange") or not taken.isdisjoint(self._counted):  # half precision has few of them
+            self.jumps |= any(v.dtype in HALF for v in made)
+            self._counted |= {_memory(v) for v in made if _whole(v.dtype) and v.dtype != torch.bool}
         if not name.startswith(_EXACT):
             self._computed |= {_memory(v) for v in made if v.dtype in HALF and _memory(v) not in taken}
         if name.startswith(_CHOICES) and _memory(given[0]) in self._computed:

@@ -21,7 +21,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
-from kernelllm.compiler.capture import symbols
+from kernelllm.compiler.capture import least_sizes, symbols
 from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
 from kernelllm.compiler.capture.decompositions import (
     averaged_norms,
@@ -38,6 +38,7 @@ from kernelllm.compiler.capture.decompositions import (
     scalar_index,
     selection_rules,
     size_checks,
+    size_readers,
     small_products,
     special_functions,
     window_sums,
@@ -108,6 +109,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (torch, "matmul", small_products.matmul), (torch.Tensor, "matmul", small_products.matmul),
         (torch.Tensor, "__matmul__", small_products.matmul),
         (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
+        *((owner, *rule) for owner, rules in size_readers.RULES.items() for rule in rules.items()),
         *((torch, name, rule) for name, rule in {**composite_functions.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
     for owner in (torch, torch._VF):
@@ -180,6 +182,8 @@ def _attention(mode: _Context, query: Any, key: Any, value: Any, attn_mask: Any 
         if added:  # torch does so too, in a kernel of its own; our template takes conditions
             attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
         return mode.namespace.torch_scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if scale is None and not least_sizes.at_least(query.shape[-1], 1):
+        raise ValueError("queries have no elements")  # the kernels' factor is one over the root of their number
     if dropout_p > 0.0 or query.dim() > 4 or isinstance(scale, torch.SymFloat):
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     rank = query.dim()

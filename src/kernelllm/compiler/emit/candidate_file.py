@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelllm.compiler import scored_operators
 from kernelllm.compiler.emit import formatting, launcher, prepared
-from kernelllm.compiler.emit.constructors import constructor_checks, state_paths
+from kernelllm.compiler.emit.constructors import constructor_checks, state_holders, state_paths
 from kernelllm.compiler.emit.gradient_code import GradientCode
 from kernelllm.compiler.emit.graph_code import attribute, merged_dels
 from kernelllm.compiler.emit.guards import refused
@@ -147,8 +147,8 @@ class CandidateFile(MainGraph):
         sections += [text.strip() for name, text in prepared.STATES.items() if f"= {name}(" in host]
         sections += [text for name, text in self.captured.result_classes.items() if name not in self.kept.names]
         code = "\n".join(sections)
-        definitions = [formatting.text([d]) for d in self.kept.definitions]
         model = self._model(body)
+        definitions = [formatting.text([d]) for d in self.kept.definitions]
         rest = code + model + "\n".join(definitions)
         imports = self._imports(rest)
         if re.findall(r"\bnn\.\w+", rest) == ["nn.Module"] and "(nn.Module)" in model:
@@ -188,10 +188,13 @@ class CandidateFile(MainGraph):
         if constructor and fixed and not self.held():
             lines = refused(fixed, "the kernels were written for", "ValueError")
             constructor.body[:0] = syntax_tree("\n".join(lines)).body
-        if constructor:
-            constructor.body += syntax_tree("\n".join(self.guards.kept())).body
         if constructor and self.fixed and self.fixed.setting:
             constructor.body += syntax_tree(self.fixed.setting).body
+        kept = self.guards.kept()
+        if constructor:
+            constructor.body += syntax_tree("\n".join(kept)).body
+        if kept and self.held():
+            state_holders.refuse_unread(self.kept.definitions)
         if not self.options.short:
             model.body.insert(0, ast.Expr(ast.Constant(self.guards.limits(fixed))))
 

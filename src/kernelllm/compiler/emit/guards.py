@@ -23,7 +23,7 @@ from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY, STATE
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
-from kernelllm.compiler.emit.size_names import as_python, indexed
+from kernelllm.compiler.emit.size_names import as_python, indexed, symbols_in
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES
 
@@ -42,7 +42,9 @@ class Guards:
         self.inputs = [g for g in captured.graph_inputs if g.variable in used or (whole and g.kind == "input" and not g.number)]
         self.names = {n: fresh_name(n, taken) for n in ("check", "InferenceOnly", "apart", "Kept", "keep_layers", "settings_of")}
         self._called: set[str] = set()
-        readable = (c for c in captured.guards if not constructor_checks.unreadable_sizes(captured, c))
+        own = {s for g in captured.graph_inputs if g.kind == "parameter" for d in g.shape for s in symbols_in(d)}  # a layer has elements
+        filled = (c for c in captured.guards if c[1:] != (">=", "1") or not symbols_in(c[0]) <= own)
+        readable = (c for c in filled if not constructor_checks.unreadable_sizes(captured, c))
         self.conditions, self.offsets = index_limits.split(readable)
         self._limited = bool(self.offsets) and all(self._elements(g) <= index_limits.MOST for g in self.inputs)
         self.silent = False
@@ -207,7 +209,7 @@ class Guards:
         lines = []
         for at, path in enumerate(written):
             others = [p for p in inputs if p not in written[: at + 1]]
-            if others and not self.silent:
+            if others:
                 self._called.add("apart")
                 lines.append(f'{self.names["apart"]}("{path}", {path}, {", ".join(others)})')
         return lines
@@ -264,9 +266,9 @@ class Guards:
         """Parameters and buffers that the inputs must fit, and one for the dtype of all."""
         state = [g for g in self.captured.graph_inputs if g.kind in ("parameter", "buffer") and g.variable in self.host.program.tensors]
         chosen: list[GraphInput] = []
-        symbols = {w for g in self.inputs for d in g.shape for w in re.findall(r"\bs\d+\b", d)}
+        symbols = {w for g in self.inputs for d in g.shape for w in symbols_in(d)}
         for symbol in sorted(symbols):
-            fitting = [g for g in state if any(symbol in re.findall(r"\bs\d+\b", d) for d in g.shape)]
+            fitting = [g for g in state if any(symbol in symbols_in(d) for d in g.shape)]
             if fitting and not any(g in chosen for g in fitting):
                 chosen.append(fitting[0])
         floating = [g for g in state if getattr(torch, g.dtype).is_floating_point]

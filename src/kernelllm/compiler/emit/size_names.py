@@ -208,6 +208,10 @@ class _Operators(ast.NodeTransformer):
         return node
 
 
+def symbols_in(size: str) -> set[str]:
+    return set(re.findall(r"\bs\d+\b", size))
+
+
 def as_python(expression: str) -> str:
     """sympy's own spelling as Python's: ``FloorDiv(s0, 2)`` as ``s0 // 2``, ``Min`` as ``min``, ``torch._sym_sqrt`` as ``math.sqrt``."""
     try:

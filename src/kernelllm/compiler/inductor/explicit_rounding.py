@@ -1,8 +1,9 @@
 """Casts to half precision round, in a module that has no half precision of its own: ``x.half().float()``, ``x.bfloat16() == x``.
 
 Inductor computes half precision in float32 and rounds what it stores, which is as right for a model in half precision. Where all inputs and
-parameters are wide, the module asks for the rounding itself, as one that emulates a quantised one. A view of the bits behind the cast keeps
-it.
+parameters are wide, the module asks for the rounding itself, as one that emulates a quantised one. So it is with whole numbers and with
+what follows from positions alone, in any module: of the positions 256 to 512 bfloat16 has every second one, and their sine shows it. A view
+of the bits behind the cast keeps it.
 """
 
 from __future__ import annotations
@@ -33,28 +34,45 @@ def keep(captured: Captured) -> GraphModule:
     for node in graph.find_nodes(op="call_function", target=aten._to_copy.default):
         if list(node.kwargs) == ["dtype"]:
             node.target, node.args, node.kwargs = CONVERT, (node.args[0], node.kwargs["dtype"]), {}
-    if not _has_half(graph):
-        for node in list(graph.nodes):
-            _promote(graph, node)
-    for node in _casts(captured):
+    for node in list(graph.nodes):
+        _promote(graph, node)
+    results = [n for n in _counted(graph) if n.meta["val"].dtype in HALF and n.target is not CONVERT and is_elementwise(n.target)]
+    for node in [*_casts(captured), *results]:
         bits = _viewed(graph, node, torch.int16)
         rounded = _viewed(graph, bits, node.meta["val"].dtype)
         node.replace_all_uses_with(rounded, delete_user_cb=lambda user, bits=bits: user is not bits)
-    if not _has_half(graph):
-        for node in graph.find_nodes(op="call_function", target=aten.full.default):
-            if node.meta["val"].dtype in HALF and isinstance(node.args[1], int | float):
-                node.args = (node.args[0], torch.tensor(node.args[1], dtype=node.meta["val"].dtype).item())
+    for node in graph.find_nodes(op="call_function", target=aten.full.default):
+        if node.meta["val"].dtype in HALF and isinstance(node.args[1], int | float):
+            node.args = (node.args[0], torch.tensor(node.args[1], dtype=node.meta["val"].dtype).item())
     return captured.graph
 
 
 def _casts(captured: Captured) -> list[Node]:
-    """Casts to half precision of what is no parameter, where nothing that the graph is given is in half precision."""
+    """Casts to half precision of what is no parameter; where the graph is given half precision, of whole numbers and of what follows from
+    positions alone."""
     graph = captured.graph.graph
-    if _has_half(graph):
-        return []
     state = {g.variable for g in captured.graph_inputs if g.kind in ("parameter", "buffer")}
     casts = [n for n in graph.find_nodes(op="call_function", target=CONVERT) if n.meta["val"].dtype in HALF]
-    return [n for n in casts if n.args[0].meta["val"].dtype in _WIDE and n.args[0].name not in state]
+    found = [n for n in casts if n.args[0].meta["val"].dtype in _WIDE and n.args[0].name not in state]
+    if not _has_half(graph):
+        return found
+    counted = _counted(graph)
+    return [n for n in found if n.args[0].meta["val"].dtype in _WHOLE or n in counted]
+
+
+def _counted(graph: Graph) -> dict[Node, None]:
+    """What follows from positions and from no other tensor: eager rounds each of these results."""
+    found: dict[Node, None] = {}
+    others: set[Node] = set()
+    for node in graph.nodes:
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        given = node.all_input_nodes
+        if node.op in ("placeholder", "get_attr") or not others.isdisjoint(given):
+            others.add(node)
+        elif node.target in (torch.ops.prims.iota.default, aten.arange.start_step) or any(n in found for n in given):
+            found[node] = None
+    return found
 
 
 def _promote(graph: Graph, node: Node) -> None:

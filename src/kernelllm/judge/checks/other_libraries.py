@@ -7,6 +7,7 @@ import ast
 from kernelllm.backends.base import Backend
 from kernelllm.core.types import Finding, Severity
 from kernelllm.judge.checks.syntax import analyse
+from kernelllm.judge.observation import Observation
 
 _KERNELS = {
     "flash_attn", "xformers", "apex", "transformer_engine", "liger_kernel", "flashinfer", "vllm", "sglang", "bitsandbytes",
@@ -39,3 +40,15 @@ class OtherLibraries:
             elif isinstance(use.node, ast.Import | ast.ImportFrom) and top not in _USUAL:
                 found.append(Finding(check=self.name, message=f"Imports {top}.", severity=Severity.INFO, line=use.line))
         return found
+
+    def observed(self, seen: Observation) -> list[Finding]:
+        """Kernels that were launched and are not in the file: torch has some of its own, behind operators and in private modules."""
+        text = _squeezed(seen.candidate.source)
+        launched = {kernel.name for kernel in seen.kernels if kernel.launches}
+        others = [name for name, body in seen.kernel_bodies.items() if name in launched and body and _squeezed(body) not in text]
+        message = "Launched kernels that are not in the file: {}. Write them there."
+        return [Finding(check=self.name, message=message.format(", ".join(sorted(others)[:4])))] if others else []
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())

@@ -139,11 +139,11 @@ def cdist(_: Any, left: Any, right: Any, p: float = 2.0, compute_mode: Any = Non
     apart = (left.unsqueeze(-2) - right.unsqueeze(-3)).abs()
     match p:
         case 0.0:
-            return (apart != 0).to(apart.dtype).sum(-1)
+            return apart.ceil().clamp(max=1).sum(-1)  # NaN stays
         case 1.0:
             return apart.sum(-1)
         case math.inf:
-            return apart.amax(-1)
+            return torch.where(apart == apart, apart, 0).amax(-1)  # torch passes over NaN here, as of two infinities
     return torch.linalg.vector_norm(apart, p, dim=-1)  # whose gradient is zero where two are equal
 
 

@@ -50,6 +50,22 @@ def from_shapes(problem: Problem, captured: Captured) -> KeptParts:
     )
 
 
+def refuse_unread(definitions: list[ast.stmt]) -> None:
+    """Let the class Holder refuse what the original has and kernels do not read (``norm.eps = 1e-3``), once a model is made. In place."""
+    holder = next(d for d in definitions if isinstance(d, ast.ClassDef) and d.name == "Holder")
+    if not any(isinstance(d, ast.FunctionDef) and d.name == "__setattr__" for d in holder.body):
+        holder.body += syntax_tree(_REFUSES).body
+
+
+_REFUSES = '''
+def __setattr__(self, name, value):
+    made = type(self.__dict__.get("_modules", {})) is not dict  # it keeps its layers from then on
+    if made and not (hasattr(self, name) or name.startswith("_") or isinstance(value, (nn.Module, nn.Parameter))):
+        raise NotImplementedError(f"{name}: the kernels hold the value that it had in the original")
+    super().__setattr__(name, value)
+'''
+
+
 def _without_unsaved(holder: str) -> str:
     lines = holder.replace(" unsaved=None,", "").split("\n")
     at = next(i for i, line in enumerate(lines) if "(unsaved or" in line)
