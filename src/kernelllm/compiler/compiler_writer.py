@@ -280,13 +280,16 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     """
     from kernelllm.compiler.emit import host_arithmetic
     from kernelllm.compiler.loops.substitution import with_systems
+    from kernelllm.compiler.recurrences import operator_file
     from kernelllm.problems.instance import with_gradients
 
     problem = with_systems(msgspec.structs.replace(problem, source=with_gradients(problem.source)))
     known = known or Lowerings()
     if options.steps and not options.backward and (text := _in_steps(problem)):
         return text
-    text = _in_chunks(problem, options.settled, known) or _whole_file(problem, options.settled, known)
+    text = _in_chunks(problem, options.settled, known)
+    text = text or operator_file.written(problem, options.settled, lambda part, way: _whole_file(part, way, known))
+    text = text or _whole_file(problem, options.settled, known)
     if options.short or options.steps:
         return text
     return host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written

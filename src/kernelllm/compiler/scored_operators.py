@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from kernelllm.compiler import template_ops
+from kernelllm.compiler.recurrences.time_loop_text import TimeLoop
 from kernelllm.compiler.scored_gradients_text import ScoreGradients, gradients_text
 from kernelllm.compiler.scored_text import ScoreCode, module_text
 
-PREFIX, GRADIENTS = "scored_attention_", "scored_gradients_"
+PREFIX, GRADIENTS, LOOP = "scored_attention_", "scored_gradients_", "time_loop_"
 _SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, Tensor[] tensors, SymInt[] numbers, float? scale=None, bool allow_tf32=False, bool nan_rows=False) "
     "-> Tensor"
@@ -40,6 +41,11 @@ def register_gradients(code: ScoreGradients) -> Any:
     return _operator(GRADIENTS, code, gradients_text, _GRADIENTS_SCHEMA, _gradients)
 
 
+def register_loop(loop: TimeLoop, fake: Callable[..., Any]) -> Any:
+    """The operator of this loop."""
+    return _operator(LOOP, loop, lambda name, made: made.text(name), loop.schema(), fake)
+
+
 def _gradients(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
     return tuple(t.new_empty(t.shape) for t in (q, k, v))
 
@@ -55,10 +61,10 @@ def _operator(prefix: str, code: Any, text: Callable[[str, Any], str], schema: s
 
 def renamed(text: str) -> str:
     """A file's text with plain names in the place of keys."""
-    for prefix in (PREFIX, GRADIENTS):
+    for prefix in (PREFIX, GRADIENTS, LOOP):
         for at, name in enumerate(dict.fromkeys(re.findall(rf"\b{prefix}[0-9a-f]{{8}}", text))):
             text = text.replace(name, prefix.rstrip("_") if at == 0 else f"{prefix}{at + 1}")
     return text
 
 
-__all__ = ["PREFIX", "SCHEMAS", "TEXTS", "register", "register_gradients", "renamed"]
+__all__ = ["PREFIX", "SCHEMAS", "TEXTS", "register", "register_gradients", "register_loop", "renamed"]

@@ -1,0 +1,80 @@
+"""Loops of modules with gradients: one kernel goes through all steps, another goes back."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from compiled import problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
+
+FIELD = """
+class Model(nn.Module):
+    def __init__(self, tags):
+        super().__init__()
+        self.transitions = nn.Parameter(torch.randn(tags, tags))
+    def partition(self, x, mask):
+        alpha = x[:, 0]
+        for t in range(1, x.size(1)):
+            following = torch.logsumexp(alpha.unsqueeze(2) + self.transitions, 1) + x[:, t]
+            alpha = torch.where(mask[:, t, None], following, alpha)
+        return torch.logsumexp(alpha, 1)
+    def forward(self, emissions, lengths):
+        mask = torch.arange(emissions.size(1), device=emissions.device) < lengths.unsqueeze(1)
+        with torch.enable_grad():
+            x = emissions.detach().requires_grad_()
+            grads = torch.autograd.grad(self.partition(x, mask).mean(), [x, self.transitions])
+        return grads
+batch, length, tags = 6, 12, 5
+def get_inputs(): return [torch.randn(batch, length, tags), torch.randint(1, length + 1, (batch,))]
+def get_init_inputs(): return [tags]
+"""
+
+CELL = """
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.given, self.recurrent, self.hidden = nn.Linear(width, 2 * hidden), nn.Linear(hidden, 2 * hidden), hidden
+    def forward(self, x):
+        h = torch.zeros(x.size(0), self.hidden, device=x.device)
+        outs = []
+        for t in range(x.size(1)):
+            gate, new = (self.given(x[:, t]) + self.recurrent(h)).chunk(2, 1)
+            h = torch.lerp(h, torch.tanh(new), torch.sigmoid(gate))
+            outs.append(F.pad(h[:, 1:], (1, 0)))
+        return torch.stack(outs, 1), h
+batch, length, width, hidden = 6, 12, 7, 9
+def get_inputs(): return [torch.randn(batch, length, width)]
+def get_init_inputs(): return [width, hidden]
+"""
+
+LONG = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return torch.log(torch.exp(x[:, 1:].unsqueeze(3) + y[:, :-1].unsqueeze(2)).sum((0, 1)))
+batch, length, width = 64, 512, 32
+def get_inputs(): return [torch.randn(batch, length, width), torch.randn(batch, length, width)]
+def get_init_inputs(): return []
+"""
+
+
+@pytest.mark.parametrize(("text", "backward"), [(FIELD, False), (CELL, True)], ids=["field", "cell"])
+def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, backward: bool) -> None:
+    given = msgspec.structs.replace(problem(text), tags=("gradients",) if backward else ())
+    source = compiled(given, Options(backward=backward, any_dtype=False))
+    loops = re.findall(r"def (time_loop\w*_kernel)", source)
+    assert len(loops) == 2
+    assert all(source.count(f"{name}[") == 1 for name in loops)
+    verdict = quick.judge(given, Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
+def test_parts_of_a_sum_over_one_step_less_are_as_long_as_the_host_says() -> None:
+    text = compiled(problem(LONG), Options(any_dtype=False))
+    assert "chunk" in text
+    assert "// splits" not in text
