@@ -47,7 +47,7 @@ def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rule
         else:
             share = _share_off(mine, eager, exact, others, rules, seen) if eager.dtype.itemsize > 1 else None
             fits, noisy = share is not None, noisy + (share is not None and share > _NOISE)
-        if not fits or noisy >= every:
+        if not fits or 0 < every <= noisy:
             return False
     return True
 
