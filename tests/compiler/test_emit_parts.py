@@ -15,7 +15,7 @@ from kernelllm.compiler.emit.ast_tools import prune
 from kernelllm.compiler.emit.constructors import model_class
 from kernelllm.compiler.emit.helpers import HELPERS, closure
 from kernelllm.compiler.emit.kernels import integers
-from kernelllm.compiler.emit.kernels.folding import fold
+from kernelllm.compiler.emit.kernels.folding import fold, shared_masks
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name, operator_words
 from kernelllm.compiler.emit.launcher import wrapped
 from kernelllm.compiler.inductor import split_reductions
@@ -240,3 +240,17 @@ def test_a_chain_of_assignments_is_broken_between_its_targets() -> None:
     text = formatting.text(ast.parse(source).body)
     assert all(len(line) <= 120 for line in text.splitlines())
     assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(source))
+
+
+def test_masks_of_a_loop_do_not_take_the_name_of_the_masks_around_it() -> None:
+    body = ast.parse("""
+table = tl.load(in_ptr0 + places, xmask & ymask)
+for r0_offset in range(0, r0_numel, R0_BLOCK):
+    left = tl.load(in_ptr1 + r0_index, r0_mask & xmask)
+    right = tl.load(in_ptr2 + r0_index, r0_mask & xmask)
+tl.store(out_ptr0 + places, table, xmask & ymask)
+""").body
+    lines = ast.unparse(ast.fix_missing_locations(ast.Module(shared_masks(body), []))).splitlines()
+    named = dict(line.strip().split(" = ") for line in lines if "mask = " in line)
+    assert sorted(named.values()) == ["r0_mask & xmask", "xmask & ymask"]
+    assert next(name for name, value in named.items() if value == "xmask & ymask") in lines[-1]

@@ -77,8 +77,9 @@ def _conjuncts(mask: ast.expr) -> set[str]:
     return {ast.unparse(part) for part in conjuncts(mask)}
 
 
-def shared_masks(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Names the conjunction of row and column masks once a block where it is used more than once."""
+def shared_masks(body: list[ast.stmt], known: str = "") -> list[ast.stmt]:
+    """Names the conjunction of row and column masks once a block where it is used more than once. ``known``: what has the name around a
+    loop; another conjunction inside gets another name, since the first may be read behind the loop."""
     pair = {"r0_mask & xmask", "xmask & ymask", "r0_mask & xmask & ymask", "r0_mask & r1_mask & xmask"}
     result: list[ast.stmt] = []
     texts = [ast.unparse(ast.fix_missing_locations(s)) if not isinstance(s, ast.For) else "" for s in body]
@@ -87,14 +88,16 @@ def shared_masks(body: list[ast.stmt]) -> list[ast.stmt]:
         uses = [i for i, s in enumerate(body) if texts[i] and any(_same_mask(n, parts) for n in ast.walk(s))]
         if len(uses) < 2:
             continue
-        name = "mask"
+        name = "mask" if known in ("", text) else "loop_mask"
         for i in uses:
             body[i] = _Mask(parts, name).visit(body[i])
         body.insert(uses[0], ast.Assign([ast.Name(name, ast.Store())], integers.to_ast(text)))
         break
     for statement in body:
         if isinstance(statement, ast.For):
-            statement.body = shared_masks(statement.body)
+            statement.body = shared_masks(statement.body, known)
+        elif isinstance(statement, ast.Assign) and assigned(statement) == ["mask"]:
+            known = ast.unparse(statement.value)
         result.append(statement)
     return result
 
