@@ -13,6 +13,7 @@ from compiled import ATTENTION, CONV, LAYER_NORM, LINEAR, LSTM, captured, proble
 from kernelllm.compiler import emit
 from kernelllm.compiler.capture.capture import capture, captured_for
 from kernelllm.compiler.capture.torch_export import exported
+from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.compiler.options import Options
 from kernelllm.core.errors import CaptureError, ProblemError
@@ -557,3 +558,20 @@ def get_init_inputs(): return [width, units]
     shapes = {given.name: given.shape for given in found.graph_inputs}
     assert "//" not in shapes["down.weight"][1]
     assert shapes["up.weight"][0] == f"2*{shapes['down.weight'][1]}"
+
+
+SAVED = """
+class Model(nn.Module):
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(F.normalize(x).square().cos().sum(), x)[0]
+pairs, views, width = 6, 2, 16
+def get_inputs(): return [torch.randn(pairs * views, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_what_autograd_saved_is_no_constant_of_an_exported_graph() -> None:
+    with pytest.raises(Untraceable, match="needs the constant lifted"):  # decomposing such a graph can crash
+        exported(problem(SAVED), Options())

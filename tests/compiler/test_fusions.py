@@ -415,3 +415,12 @@ def test_the_difference_of_two_maps_of_weights_is_that_of_two_attentions(quick: 
     assert "batched" not in source
     verdict = quick.judge(problem(DIFFERENCE), Candidate(source=source))
     assert verdict.correct, verdict.message
+
+
+def test_the_difference_of_weights_may_be_rounded_to_half_precision(quick: Judge) -> None:
+    rounded = DIFFERENCE.replace("softmax(scores, -1)", "softmax(scores, -1, dtype=torch.float32)")
+    rounded = rounded.replace("1]) @ v", "1]).to(v.dtype) @ v")
+    rounded = rounded.replace("// n) for", "// n, dtype=torch.bfloat16) for")
+    assert [n for n in captured(rounded).graph.graph.nodes if str(n.target).startswith("kernelllm.scored_attention")]
+    verdict = quick.judge(problem(rounded), Candidate(source=compiled(problem(rounded), Options())))
+    assert verdict.correct, verdict.message

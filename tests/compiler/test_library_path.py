@@ -769,3 +769,33 @@ def test_what_is_joined_to_an_empty_cache_lies_as_torch_lays_it_and_is_not_copie
     (result,) = captured(JOINED_TO_NOTHING, LIBRARY).graph.graph.output_node().args[0]
     assert result.meta["val"].shape == (1, 2, 6, 8)
     assert result.meta["val"].is_contiguous()
+
+
+WAVES = """
+class Model(nn.Module):
+    def __init__(self, reach):
+        super().__init__()
+        axis = torch.arange(-reach, reach + 1)
+        grid = torch.cartesian_prod(axis, axis)
+        self.register_buffer("waves", grid[grid.square().sum(1) <= reach * reach].float())
+    def forward(self, x):
+        return torch.cos(x[:, :, None] * self.waves.t()).sum((1, 2))
+batch, reach = 5, 3
+def get_inputs(): return [torch.randn(batch, 2)]
+def get_init_inputs(): return [reach]
+"""
+
+
+def test_elements_that_the_constructor_counts_are_a_known_size() -> None:
+    source = compiled(problem(WAVES), Options(fixed=True, mixed=True))
+    path = source.partition("def forward_at_known_sizes")[2]
+    assert "self.waves.shape == (29, 2)" in source  # where the numbers are random, the count is another in each model
+    assert "29" in path.partition("cos_sum")[0]
+
+
+def test_a_fault_in_what_is_for_speed_alone_costs_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a pattern of what nobody wrote before")
+
+    monkeypatch.setattr("kernelllm.compiler.capture.rewrites.faster_templates.fuse", fails)
+    assert "def forward_at_known_sizes" in compiled(problem(WAVES), Options(fixed=True, mixed=True))

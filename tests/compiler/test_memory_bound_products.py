@@ -77,3 +77,17 @@ def test_an_operand_whose_rows_are_not_aligned_is_copied_once_for_all_products()
     assert sorted(str(n.args[0]) for n in pads) == ["weight_1", "x_1"]
     assert len(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)) == 2
     torch.testing.assert_close(graph(*given), forward(*given), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("equation", ["q,bqyx->byx", "bqyx,q->byx", "yqx,q->yx"])
+def test_a_vector_times_a_dimension_in_the_middle_is_a_sum_where_it_lies(equation: str) -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.einsum(equation, x, y))
+
+    torch.manual_seed(0)
+    shapes = {"q": (9,), "bqyx": (3, 9, 32, 40), "yqx": (32, 9, 40)}
+    given = [torch.randn(shapes[part]) for part in equation.split("->")[0].split(",")]
+    graph = make_fx(forward, intercept.decompositions(MIXED), tracing_mode="fake")(*given)
+    passes.run(graph, MIXED)
+    assert not any(name in str(graph.graph) for name in ("aten.bmm", "aten.mm", "aten.clone"))
+    torch.testing.assert_close(graph(*given), forward(*given))

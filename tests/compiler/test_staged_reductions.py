@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from compiled import IMPORTS, problem
+from compiled import IMPORTS, captured, problem
 from emitted import agrees_with_reference, written
 
 from kernelllm.compiler.compiler_writer import compiled
@@ -88,3 +88,43 @@ def test_a_number_of_parts_is_no_number_of_the_module(step: int, quick: Judge) -
     text = NUMBERS.replace("STEP", str(step))
     verdict = quick.judge(problem(text), Candidate(source=compiled(problem(text), Options())))
     assert verdict.correct, verdict.message
+
+
+OFF_DIAGONAL = """
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+    def forward(self, x):
+        c = x.T @ x
+        n = c.shape[0]
+        return c.flatten()[:-1].view(n - 1, n + 1)[:, 1:].flatten().square().sum() * self.scale
+rows, width, scale = 8, 1024, 0.5
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [scale]
+"""
+
+
+def test_parts_of_a_length_with_a_difference_are_as_long_as_those_that_are_launched(quick: Judge) -> None:
+    source = compiled(problem(OFF_DIAGONAL), Options())
+    assert "splits" in source
+    verdict = quick.judge(problem(OFF_DIAGONAL), Candidate(source=source))  # at smaller sizes elements were left out
+    assert verdict.correct, verdict.message
+
+
+DIVERGENCE = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        chances = F.softmax(y, dim=-1)
+        return F.kl_div(F.log_softmax(x, dim=-1), chances, reduction="sum"), (x * y).sum()
+rows, width = 2048, 32000
+def get_inputs(): return [torch.randn(rows, width), torch.randn(rows, width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_sum_behind_softmaxes_is_cut_at_their_rows_where_sizes_are_known() -> None:
+    graph = captured(DIVERGENCE, Options(extern="allow", symbolic=False, mixed=True)).graph.graph
+    sums = [n for n in graph.nodes if n.op == "call_function" and "aten.sum" in str(n.target)]
+    scalars = [n.all_input_nodes[0].meta["val"].shape for n in sums if not n.meta["val"].shape]
+    assert sorted(map(tuple, scalars)) == [(2048,), (2048, 32000)]  # the sum of products is left as it is

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import threading
 import time
 from functools import partial
@@ -28,7 +30,7 @@ def _does(action: str) -> Candidate:
 
 def _all_gone(judge: Judge) -> bool:
     """Whether no process is left below the worker servers (a supervisor that has just ended may still wait to be reaped)."""
-    servers = [server._process.pid for server in judge.context.workers.servers() if server._process]
+    servers = [server.ready.pid for server in judge.context.workers.servers() if server.ready]
     deadline = time.monotonic() + 5
     while any(server.descendants(pid) for pid in servers):
         if time.monotonic() > deadline:
@@ -141,13 +143,25 @@ def test_nothing_is_left_behind() -> None:
     assert not list(Path("/dev/shm").glob("kernelllm*"))
 
 
-def test_a_worker_server_that_was_killed_is_replaced() -> None:
+def _state(pid: int) -> str:
+    """A process's state: X, for dead, where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+@pytest.mark.usefixtures("own_servers")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_worker_server_that_was_killed_is_replaced(whole: bool) -> None:
     with Judge(JudgeSettings(device="cpu", checks=("no_kernel",), sizes=1, cache=False)) as judge:
         assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
-        for server in judge.context.workers.servers():
-            assert server._process is not None
-            server._process.kill()
-            server._process.wait()
+        servers = judge.context.workers.servers()
+        pids = [one.ready.pid for one in servers if one.ready]
+        for pid in {one._process.pid for one in servers if one._process} if whole else pids:
+            os.kill(pid, signal.SIGKILL)
+        while any(_state(pid) not in "ZX" for pid in pids):
+            time.sleep(0.01)
         assert judge.judge(SQUARE, GOOD).status is Status.CORRECT
 
 

@@ -181,6 +181,36 @@ def test_a_chain_of_codes_that_another_run_under_roundings_gives_as_well_is_righ
     assert not verdict(many, {**many, "rest": rest.double()})
 
 
+@pytest.mark.parametrize("clean", [1, 0])
+def test_all_tensors_but_one_may_be_rounding_alone(clean: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    exact = [torch.randn(64, generator=generator).double() * 1e-3 for _ in range(6)]
+
+    def rounded(size: float = 1e-2) -> list[torch.Tensor]:
+        noise = [(torch.rand(64, generator=generator).double() * 2 - 1) * size for _ in range(6)]
+        return [one if number < clean else one + off for number, (one, off) in enumerate(zip(exact, noise, strict=True))]
+
+    eager = [one.float() for one in rounded(2e-3)]
+    run = ReferenceRun(Expected(eager, exact, True), finite=True)
+    run.all_roundings = lambda: iter([rounded() for _ in range(18)])
+    run.wide_roundings = lambda: iter([rounded(8e-2) for _ in range(18)])
+    assert run.compared([one.float() for one in rounded()], Rules()).ok is bool(clean)
+    assert not run.compared([one.float() for one in rounded(4e-2)], Rules()).ok, "further off than the reference"
+
+
+@pytest.mark.parametrize(("made", "wrong"), [("count", 41), ("mean", 0.25), ("none", ())])
+def test_no_rounding_excuses_what_is_no_tensor(made: str, wrong: object) -> None:
+    value = torch.randn(40, 24, generator=GENERATOR)
+    right = {"rows": value, "count": 40, "mean": 0.5, "none": None}
+    roundings = [{**right, "rows": value.double() + one * 1e-9} for one in range(8)]
+    run = ReferenceRun(Expected(right, {**right, "rows": value.double()}, True), finite=True)
+    run.all_roundings = run.decided_otherwise = lambda: iter(roundings)
+    run.rotated_ties = lambda: iter([([], right)] * 2)
+    for rules in (Rules(), Rules(scaled=True, precise=False)):
+        assert run.compared(dict(right), rules).ok
+        assert not run.compared({**right, made: wrong}, rules).ok
+
+
 def test_a_few_of_very_many_elements_may_be_twice_as_far_off_as_eager_allows() -> None:
     """The largest of so many errors differs from run to run."""
     exact = torch.randn(400_000, generator=GENERATOR).double()

@@ -450,3 +450,47 @@ def product_kernel(x_ptr, w_ptr, y_ptr, n, size, BLOCK: tl.constexpr):
     limits = [f.message for f in verdict.findings if f.check == "limits" and ("bfloat16" in f.message or "one row" in f.message)]
     assert bool(limits) is bool(told), limits
     assert all(told in text for text in limits)
+
+
+EMBEDDING = """
+import torch, triton, triton.language as tl
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, rows, width):
+        super().__init__()
+        self.table = nn.Embedding(rows, width)
+    def forward(self, tokens):
+        with torch.enable_grad():
+            return torch.autograd.grad(self.table(tokens).square().sum(), self.table.weight)[0]
+rows, width, length = 7, 4, 20
+def get_inputs(): return [torch.randint(0, rows, (length,))]
+def get_init_inputs(): return [rows, width]
+"""
+COUNTED = """
+@triton.jit
+def counted_kernel(tokens_ptr, table_ptr, out_ptr, length, width, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    count = 0
+    for start in range(0, length, BLOCK):
+        tokens = tl.load(tokens_ptr + start + at, mask=start + at < length, other=-1)
+        count += tl.sum((tokens == row).to(tl.int32))
+    for start in range(0, width, BLOCK):
+        inside = start + at < width
+        values = tl.load(table_ptr + row * width + start + at, mask=inside)
+        tl.store(out_ptr + row * width + start + at, values * (2.0 * count), mask=inside)
+class ModelNew(nn.Module):
+    def __init__(self, rows, width):
+        super().__init__()
+        self.table = nn.Embedding(rows, width)
+    def forward(self, tokens):
+        table, tokens = self.table.weight.detach(), tokens.contiguous()
+        out = torch.empty_like(table)
+        counted_kernel[(table.shape[0],)](tokens, table, out, tokens.numel(), table.shape[1], BLOCK=32)
+        return out
+"""
+
+
+def test_gradients_that_an_attribute_would_make_sparse_are_not_looked_at(warm: Judge) -> None:
+    source = EMBEDDING.partition("class Model")[0] + COUNTED
+    verdict = warm.judge(Problem(name="table", source=EMBEDDING), Candidate(source=source))
+    assert verdict.status is Status.CORRECT, verdict.message

@@ -1,4 +1,4 @@
-"""Looking at a problem and counting its floor leave torch's compiler alone."""
+"""Looking at a problem and counting its floor leave torch's compiler and sympy alone."""
 
 import subprocess
 import sys
@@ -28,6 +28,7 @@ import sys
 from kernelllm.core.types import Problem
 from kernelllm.judge.timing.roofline import floor_of
 from kernelllm.problems.first_run import first_run
+from kernelllm.problems.meta_tensors import meta_tensors
 from kernelllm.problems.shrink import shrunk
 
 problem = Problem(name="p", source={_SOURCE!r})
@@ -36,7 +37,12 @@ assert way == "meta" and trace.flops > 0
 assert list(shrunk(problem, count=2))
 floor = floor_of(problem, "sm_90")
 assert floor is not None and floor.bytes > 0
-assert "torch._dynamo" not in sys.modules
+assert not {"torch._dynamo", "sympy", "torch.fx.experimental.symbolic_shapes"} & sys.modules.keys()
+with meta_tensors():
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_or_false, sym_eq
+    assert guard_or_false(True) and sym_eq([1, 2], (1, 2)) and isinstance(ShapeEnv(), ShapeEnv)
+    import sympy.core
+    assert sympy.Basic is sympy.core.Basic and sympy.__spec__
 import torch
 torch._dynamo.reset()
 compiled = torch.compile(lambda x: torch.relu(x) * 2, backend="eager", fullgraph=True)
@@ -46,6 +52,6 @@ print("done")
 """
 
 
-def test_a_problem_is_looked_at_without_importing_dynamo_which_works_afterwards() -> None:
+def test_a_problem_is_looked_at_without_importing_dynamo_and_sympy_which_work_afterwards() -> None:
     done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=300)
     assert done.stdout == "done\n", done.stderr

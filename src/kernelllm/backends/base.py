@@ -17,7 +17,7 @@ import importlib.util
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -302,12 +302,16 @@ class Backend(ABC):
         """Environment variables that a worker needs whose files lie in ``folder``, beside the usual ones."""
         return {}
 
-    def prepare(self, mode: Mode, target: str) -> AbstractContextManager[None]:
-        """Around the import of torch in a forkserver, before its first fork: on leaving, the language is imported and warm.
+    def preload(self, modes: Sequence[Mode], target: str) -> AbstractContextManager[None]:
+        """Around the import of torch in a process from which forkservers of all these modes are forked: on leaving, the language is
+        imported and warm. Called again in each of them.
 
         Work that needs no torch may begin on entering. CUDA must not be initialised: a context does not survive a fork.
         """
         return nullcontext()
+
+    def prepare(self, mode: Mode, target: str) -> None:  # noqa: B027 (most languages need nothing)
+        """Install what makes a forkserver one of this mode, after :meth:`preload` and before its first fork."""
 
     def versions(self) -> dict[str, str]:
         """Versions that verdicts depend on, by package. Called after :meth:`prepare`, and by the judge."""

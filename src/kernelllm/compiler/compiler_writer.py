@@ -236,16 +236,16 @@ def _fixed(problem: Problem, general: Captured, options: Options, known: Lowerin
     other = any(g.mutated and g.kind not in ("buffer", "input") for g in general.graph_inputs)
     if not as_torch.library or general.bound or other:
         return None
-    try:
-        with write_time.limited(write_time.left() * 2 / 3):  # without the path the file is still whole
-            lowered = known.get(problem, as_torch) or captured_for(
-                problem, as_torch, lambda captured: known.keep(problem, as_torch, lower(captured, as_torch))
-            )
-            counted = bool(lowered.captured.sizes)  # how many elements a mask of the inputs has is no size that is known
-            return lowered if lowered.wrapper.has_kernels() and not counted else None
-    except CaptureError as error:
-        log.info("%s: no path for its own sizes: %s", problem.name, error)
-        return None
+    with write_time.limited(write_time.left() * 2 / 3):  # without the path the file is still whole
+        for way in dict.fromkeys((as_torch, msgspec.structs.replace(as_torch, mixed=False))):  # what is for speed alone may fail
+            try:
+                lower_it = lambda captured, way=way: known.keep(problem, way, lower(captured, way))
+                lowered = known.get(problem, way) or captured_for(problem, way, lower_it)
+                # how many elements a mask of the inputs has is no size that is known
+                return lowered if lowered.wrapper.has_kernels() and not lowered.captured.sizes else None
+            except CaptureError as error:
+                log.info("%s: no path for its own sizes: %s", problem.name, error)
+    return None
 
 
 def _emitted(part: Problem, lowered: Lowered, options: Options) -> str:

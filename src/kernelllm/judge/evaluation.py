@@ -280,7 +280,7 @@ class Evaluation:
         bounds, programs = large_bounds(source), program_numbers(source)
         if not bounds and not programs:
             return
-        with self._context.references.beyond(self._problem, frozenset(seen.fixed), references) as runs:
+        with self._context.references.beyond(self._problem, frozenset(seen.fixed), references, bounds) as runs:
             reached = max((tensor.numel() for run in runs for tensor in flatten(run.inputs)), default=0)
             places = tuple(bound / reached for bound in bounds if bound < reached)
             for run in runs:

@@ -23,7 +23,7 @@ from kernelllm.judge.trials.sampled_programs import BEYOND, LARGE, PreparedRun, 
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.problems import shrink, sizes
 from kernelllm.problems.bounds import within_sizes
-from kernelllm.problems.larger_sizes import larger
+from kernelllm.problems.larger_sizes import larger, longest
 from kernelllm.problems.other_branches import sets_of_other_branches
 from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
@@ -94,16 +94,21 @@ class References:
         return None
 
     @contextlib.contextmanager
-    def beyond(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[list[PreparedRun]]:
+    def beyond(
+        self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...] = ()
+    ) -> Iterator[list[PreparedRun]]:  # fmt: skip
         """The reference's run at a size beyond all that were tried, of as many elements as a CPU takes a moment for; none where no size
-        alone makes it so large."""
+        alone makes it so large. Where one of ``bounds`` lies beyond that size, with smaller others beside it."""
 
         def made() -> list[PreparedRun]:
-            overrides = larger(problem, _own(tried), BEYOND)
-            found = None if overrides is None else self._prepared(problem, overrides, tried)
-            return [] if found is None else [found, *negated_run(found)]  # what is zero in one run shows in the other
+            found = larger(problem, _own(tried), BEYOND)
+            if found is not None and any(bound > longest(problem, found) for bound in bounds):
+                longer = larger(problem, _own(tried), BEYOND, few=True) or found
+                found = longer if longest(problem, longer) > longest(problem, found) else found
+            run = None if found is None else self._prepared(problem, found, tried)
+            return [] if run is None else [run, *negated_run(run)]  # what is zero in one run shows in the other
 
-        with self._kept_runs(problem, fixed, (BEYOND,), made) as runs:
+        with self._kept_runs(problem, fixed, (BEYOND, *bounds), made) as runs:
             yield runs
 
     @contextlib.contextmanager
@@ -122,12 +127,12 @@ class References:
         there, and where what is ``asked`` of a shape has another answer."""
 
         def made() -> list[PreparedRun]:
-            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_at(problem, _own(tried), exact, _EXACT)]
-            on_cpu = self._device == "cpu"  # on a GPU each size may be compiled for anew
-            sets += sets_outside(problem, _own(tried), bounds, _BETWEEN) if on_cpu else []
-            sets += sets_of_products(problem, [*_own(tried), *sets], bounds, exact, _PRODUCTS)
-            questions = [(one.holds, one.hints) for one in asked if on_cpu]
-            sets += sets_of_other_branches(problem, [*_own(tried), *sets], questions, _BRANCHES)
+            sets = [*sets_between(problem, _own(tried), bounds, _BETWEEN), *sets_outside(problem, _own(tried), bounds, _BETWEEN)]
+            at, questions = sets_at(problem, _own(tried), exact, _EXACT), [(one.holds, one.hints) for one in asked]
+            products = sets_of_products(problem, [*_own(tried), *sets, *at], bounds, exact, _PRODUCTS)
+            branches = sets_of_other_branches(problem, [*_own(tried), *sets, *at, *products], questions, _BRANCHES)
+            # by turns: on a GPU there may be no time for all of them
+            sets += [one for several in itertools.zip_longest(at, branches, products) for one in several if one is not None]
             found = [self._prepared(problem, overrides, tried) for overrides in sets]
             return [run for run in found if run is not None]
 

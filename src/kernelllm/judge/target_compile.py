@@ -36,7 +36,7 @@ from kernelllm.problems import shrink
 from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.instance import Instance
-from kernelllm.problems.without_dynamo import without_dynamo
+from kernelllm.problems.meta_tensors import meta_tensors
 
 _LOG = logging.getLogger(__name__)
 _HOLLOW_BYTES, _HOLLOW_FLOPS = 2**30, 1e8
@@ -118,7 +118,7 @@ def _at_original_sizes(problem: Problem, reference: Reference) -> Job | None:
 def _no_memory(problem: Problem) -> Iterator[None]:
     """Tensors have no memory inside it: meta ones where the problem takes them, which import less than fake ones."""
     if first_run(problem)[0] == "meta":
-        with torch.device("meta"), without_dynamo():
+        with meta_tensors():
             yield
         return
     with fake_mode():

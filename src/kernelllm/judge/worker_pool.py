@@ -87,7 +87,7 @@ class WorkerPool:
         # on a GPU a spare for each size that every candidate is tried at: more would delay the first verdict
         spares = (self._settings.sizes or 1) + 1 if self._settings.side_by_side else 1
         modes = prestart.modes("cuda" if self._on_gpu else "cpu", backend)
-        started = [prestart.server(mode, self._target, spares if self._on_gpu else 0, backend) for mode in modes]
+        started = prestart.servers(modes, self._target, spares if self._on_gpu else 0, backend)
         if self._on_gpu:
             self._stock(started[0], self.limits())
         return started

@@ -56,10 +56,10 @@ def _seen(problem: Problem, constants: dict[str, Any], look: Callable[[Instance]
     import torch
     from torch.utils._pytree import tree_leaves
 
-    from kernelllm.problems.without_dynamo import without_dynamo
+    from kernelllm.problems.meta_tensors import meta_tensors
 
     try:
-        with own_generators(), torch.device("meta"), without_dynamo():
+        with own_generators(), meta_tensors():
             given = tree_leaves(look(Instance(problem, constants)))
     except ProblemError:
         return None

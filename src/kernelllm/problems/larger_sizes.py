@@ -12,14 +12,20 @@ from kernelllm.problems.relations import DryRuns, overridden, slots
 _FLOPS, _WORK = 4_000_000_000, 2**26
 
 
-def larger(problem: Problem, tried: Sequence[Mapping[str, Any]], elements: int) -> dict[str, Any] | None:
-    """The sizes of the first set with one of them so large that the largest input has about so many elements; None where none works."""
+_FEW, _MANY = 16, 64
+"""What the other sizes become, where they are more, so that one may be longer."""
+
+
+def larger(problem: Problem, tried: Sequence[Mapping[str, Any]], elements: int, *, few: bool = False) -> dict[str, Any] | None:
+    """The sizes of the first set with one of them so large that the largest input has about so many elements; None where none works.
+    ``few``: the others are small."""
     known = sizes.constants(problem)
     original = dict(slots(known))
     sets = [dict(slots({**known, **overrides})) for overrides in tried]
-    start, dry_runs = sets[0], DryRuns(problem)
-    own = dry_runs.works(tried[0])
     varying = [slot for slot, value in original.items() if any(one[slot] != value for one in sets)]
+    start = {slot: _FEW if few and slot in varying and value > _MANY else value for slot, value in sets[0].items()}
+    dry_runs = DryRuns(problem)
+    own = dry_runs.works(overridden(problem, original, start))
     for slot in varying if own is not None else ():
         largest = max((_elements(shape) for shape in own.inputs), default=1) if own is not None else 1
         overrides = overridden(problem, original, {**start, slot: start[slot] * max(elements // max(largest, 1), 1)})
@@ -29,6 +35,11 @@ def larger(problem: Problem, tried: Sequence[Mapping[str, Any]], elements: int) 
         if max((_elements(shape) for shape in trace.inputs), default=0) > elements // 2:
             return overrides
     return None
+
+
+def longest(problem: Problem, overrides: Mapping[str, Any]) -> int:
+    """The largest of a problem's sizes with these values."""
+    return max((value for _, value in slots({**sizes.constants(problem), **overrides})), default=0)
 
 
 def _elements(shape: Sequence[int]) -> int:

@@ -94,14 +94,12 @@ def describe(problem: Problem, overrides: Mapping[str, Any]) -> SizeSet:
 
 
 def _input_texts(problem: Problem, overrides: Mapping[str, Any]) -> tuple[str, ...]:
-    import torch
-
-    from kernelllm.problems.without_dynamo import without_dynamo
+    from kernelllm.problems.meta_tensors import meta_tensors
 
     first_run(problem)
     instance = Instance(problem, overrides)
     try:
-        with torch.device("meta"), without_dynamo():
+        with meta_tensors():
             values = instance.inputs(0)
     except ProblemError:
         values = instance.inputs(0)

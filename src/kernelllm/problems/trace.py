@@ -13,8 +13,8 @@ from kernelllm.core.errors import ProblemError
 from kernelllm.core.quiet import quiet_thread
 from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.meta_tensors import meta_tensors
 from kernelllm.problems.nested import tensors
-from kernelllm.problems.without_dynamo import without_dynamo
 
 MAX_OPS = 3_000
 """Where a run stops being followed: a recurrent network over a long sequence says nothing new after so many operators."""
@@ -108,9 +108,7 @@ def _elements(found: Trace) -> int:
 
 
 def _on_meta(instance: Instance) -> torch.nn.Module:
-    import torch
-
-    with torch.device("meta"), without_dynamo():
+    with meta_tensors():
         return instance.model(0)
 
 
@@ -123,18 +121,14 @@ BUILD = {"meta": _on_meta, "built": _built_first}
 
 
 def _meta(instance: Instance, model: torch.nn.Module | None) -> Trace:
-    import torch
-
-    with torch.device("meta"), without_dynamo():
+    with meta_tensors():
         return _run(instance, model)
 
 
 def _built(instance: Instance, model: torch.nn.Module | None) -> Trace:
     """Inputs on meta, but the model built for real first: for constructors that read numbers out of tensors."""
-    import torch
-
     model = model or _built_first(instance)
-    with torch.device("meta"), without_dynamo():
+    with meta_tensors():
         return _run(instance, model)
 
 
@@ -144,9 +138,7 @@ def _fake(instance: Instance, model: torch.nn.Module | None) -> Trace:
 
 
 def _real(instance: Instance, model: torch.nn.Module | None) -> Trace:
-    import torch
-
-    with torch.device("meta"), without_dynamo():
+    with meta_tensors():
         outline = _outline(instance)
     if outline is not None and not outline.ran:
         return outline

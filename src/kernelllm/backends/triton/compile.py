@@ -23,7 +23,7 @@ from triton.runtime.cache import FileCacheManager
 from kernelllm.backends.base import LAUNCH, KernelSeen, Launches, Observer
 from kernelllm.backends.triton import autotuning
 from kernelllm.backends.triton.emulator.emulated_launches import FakeCompiledKernel
-from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, refuse_wrapped, source_of, tuned
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, refuse_wrapped, seen_launch, tuned
 
 _NAME = re.compile(r"%[\w$.-]+")
 _ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
@@ -116,7 +116,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
     def object_launched(source: Any, metadata: Any) -> Any:
         def launch(*args: Any) -> None:
             function = getattr(source, "fn", None)
-            observer.launch(getattr(function, "__name__", metadata.name), lambda: source_of(function.fn) if function is not None else "")
+            seen_launch(observer, function, metadata.name)
             if function is None or id(source) not in kept:
                 observer.launched(getattr(function, "__name__", metadata.name))
                 observer.stores(0, math.inf)
@@ -130,7 +130,7 @@ def _install(observer: Observer, launches: CompiledLaunches) -> None:
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         bound = bound_arguments(self, args, kwargs)
-        seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn), count=0 if warmup else 1)
+        seen = seen_launch(observer, self, count=0 if warmup else 1)
         tuned.note(seen)
         if launches.only_listed and self.fn in compiled:
             if not warmup:

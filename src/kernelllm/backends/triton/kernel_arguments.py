@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from triton.runtime.jit import TensorWrapper
 
-from kernelllm.backends.base import KernelSeen
+from kernelllm.backends.base import KernelSeen, Observer
 
 _MOST_CONFIGURATIONS = 256
 
@@ -140,6 +140,16 @@ def _kind(value: Any) -> str:
 def source_lines(function: Callable[..., Any]) -> tuple[list[str], int]:
     """The lines of a kernel and the number of the first. Raises OSError or TypeError where there are none. Finding them reads tokens."""
     return inspect.getsourcelines(function)
+
+
+def seen_launch(observer: Observer, function: Any, otherwise: str = "", count: int = 1) -> KernelSeen:
+    """Tell of a launch of a jitted function. Of one that lies in a package the name has its module: it is no file's own. ``otherwise``:
+    the name where there is no function."""
+    if function is None:
+        return observer.launch(otherwise, None, count)
+    module = str(getattr(function.fn, "__module__", ""))
+    name = f"{module}.{function.fn.__name__}" if "." in module else function.fn.__name__
+    return observer.launch(name, lambda: source_of(function.fn), count)
 
 
 def source_of(function: Callable[..., Any]) -> str:

@@ -34,7 +34,7 @@ NARROW_TYPES = {
     "float8e4b15": "float8_e4m3b15", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
 }  # fmt: skip
 NAMES = LanguageNames(
-    modules=("triton", "math"),
+    modules=("triton", "math", "torch._inductor.runtime.triton_helpers"),
     builtins=frozenset((
         "range", "len", "min", "max", "int", "float", "bool", "print", "isinstance", "getattr", "hasattr", "slice", "tuple", "list", "abs",
         "sum", "zip", "enumerate", "str", "repr", "AssertionError", "ValueError", "RuntimeError", "NotImplementedError",

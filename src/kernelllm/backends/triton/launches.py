@@ -18,7 +18,7 @@ from triton.runtime import jit
 
 from kernelllm.backends.base import KernelSeen, Launches, Observer
 from kernelllm.backends.triton import device_sharing
-from kernelllm.backends.triton.kernel_arguments import only_plain, source_of
+from kernelllm.backends.triton.kernel_arguments import only_plain, seen_launch
 
 # taken before any candidate code runs, so that replacing them in Triton changes nothing here
 _run, _init_handles = jit.JITFunction.run, CompiledKernel._init_handles
@@ -81,7 +81,6 @@ def _watched_handles(self: Any) -> None:
         return
     _init_handles(self)
     launcher, function = self._run, getattr(self.src, "fn", None)
-    name = getattr(function, "__name__", self.name)
 
     def launch(*args: Any) -> None:
         if _LaunchState.timed:  # all that is done in timed runs, where it is part of the time
@@ -93,7 +92,7 @@ def _watched_handles(self: Any) -> None:
         else:
             only_plain(args, function.fn.__code__.co_filename if function is not None else "")
         if _LaunchState.observer is not None:
-            _resources(_LaunchState.observer.launch(name, lambda: source_of(function.fn) if function is not None else ""), self)
+            _resources(seen_launch(_LaunchState.observer, function, self.name), self)
         if not _LaunchState.suppressed:
             launcher(*args)
 

@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -95,15 +95,17 @@ class Triton(base.Backend):
         return chosen
 
     @contextlib.contextmanager
-    def prepare(self, mode: Mode, target: str) -> Iterator[None]:
-        """Import Triton beside torch, with the interpreter or the stand-in driver of ``target`` where there is no GPU."""
-        helper = threading.Thread(target=_warm, args=(mode, target))
+    def preload(self, modes: Sequence[Mode], target: str) -> Iterator[None]:
+        """Import Triton beside torch."""
+        helper = threading.Thread(target=_warm, args=(modes, target))
         helper.start()  # at work while torch is imported
         yield
         helper.join()  # a fork copies one thread only
         import triton.language.extra.cuda.libdevice
         import triton.language.extra.libdevice  # noqa: F401 (warm for the fork)
 
+    def prepare(self, mode: Mode, target: str) -> None:
+        """Install the interpreter, or the stand-in driver of ``target``, where there is no GPU."""
         if mode is not Mode.CUDA:
             from kernelllm.backends.triton.emulator import driver
 
@@ -163,9 +165,9 @@ class Triton(base.Backend):
         return launches
 
 
-def _warm(mode: Mode, target: str) -> None:
+def _warm(modes: Sequence[Mode], target: str) -> None:
     """What Triton does before a process's first compile, done once for all workers instead of in each."""
-    if mode is Mode.CUDA:
+    if Mode.CUDA in modes:
         try:
             from triton.backends.nvidia.driver import CudaUtils
 
@@ -177,7 +179,7 @@ def _warm(mode: Mode, target: str) -> None:
         import triton.compiler.code_generator
         import triton.experimental.gluon.nvidia.hopper  # noqa: F401 (the first launch imports both)
 
-        if mode is not Mode.INTERPRET:
+        if Mode.CUDA in modes or tuple(modes) == (Mode.COMPILE,):  # of several, who needs it is forked soon
             from triton.backends.nvidia.compiler import get_ptxas_version
             from triton.runtime.cache import triton_key
 

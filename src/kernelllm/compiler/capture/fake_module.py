@@ -55,8 +55,9 @@ class FakeModule:
 
 
 def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, symbols.Factor] | None = None,
-          hints: Mapping[str, int] | None = None) -> FakeModule:
-    """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes).
+          hints: Mapping[str, int] | None = None, *, counted: bool = False) -> FakeModule:
+    """Run the problem on fake tensors with symbols for the constants in ``keys`` (None: for all that set sizes). ``counted``: a
+    constructor that counts elements (``grid[mask]``, ``unique``) runs for real, so that the sizes of what it keeps are numbers.
 
     Raises ProblemError for code that does not run at all, Untraceable for code that does not run with symbols.
     """
@@ -83,6 +84,10 @@ def build(problem: Problem, keys: set[str] | None = None, factors: Mapping[str, 
             raise Untraceable(f"building the module: {describe(error, problem)}") from error
         namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
         own = {}
+    else:
+        state = (*model.parameters(), *model.buffers(), *loose_tensors(model).values()) if counted else ()
+        if any(isinstance(n, torch.SymInt) for t in state for n in t.shape):
+            namespace, model, args, kwargs, inputs = _built_for_real(problem, mode)
     table, found = {**table, **own}, {**found, **{key: size.node.hint for key, size in own.items()}}
     constructor_numbers.make_known(problem, model, (args, kwargs), table)
     env.pending_fresh_unbacked_symbols.clear()  # of values that the constructor read, of masks that made the inputs

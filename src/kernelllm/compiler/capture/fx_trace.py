@@ -348,7 +348,8 @@ def _separated(problem: Problem, options: Options, built: FakeModule, captured: 
 
 def static(problem: Problem, options: Options, notes: tuple[str, ...] = ()) -> Captured:
     """Trace at the problem's own sizes."""
-    captured = trace(build(problem, set()), options, "static")
+    counted = options.library and not options.unroll  # a path of a file, which looks at them
+    captured = trace(build(problem, set(), counted=counted), options, "static")
     captured.notes = notes
     return captured
 

@@ -38,6 +38,7 @@ from kernelllm.compiler.capture.decompositions import (
     scalar_index,
     selection_rules,
     size_checks,
+    size_readers,
     small_products,
     special_functions,
     window_sums,
@@ -108,6 +109,7 @@ def whole_layers(options: Options) -> Iterator[None]:
         (torch, "matmul", small_products.matmul), (torch.Tensor, "matmul", small_products.matmul),
         (torch.Tensor, "__matmul__", small_products.matmul),
         (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
+        *((owner, *rule) for owner, rules in size_readers.RULES.items() for rule in rules.items()),
         *((torch, name, rule) for name, rule in {**composite_functions.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
     ]
     for owner in (torch, torch._VF):

@@ -74,7 +74,7 @@ def run(graph: GraphModule, options: Options) -> None:
     if options.library and options.mixed:
         faster_convolutions.rewrite(graph, options)
         joined_convolutions.join(graph, options)
-        _replace(graph, options, faster_templates.rules(_RULES))
+        _replace(graph, options, faster_templates.rules(_RULES) | staged_reductions.behind_rows())
         faster_templates.fuse(graph, options)
         if left_to_torch.all_left(graph):
             faster_templates.attend(graph, options)

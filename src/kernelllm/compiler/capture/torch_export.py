@@ -35,9 +35,11 @@ def exported(problem: Problem, options: Options) -> Captured:
         noted = least_sizes.noted(), modes.noted(built.model, built.modes)
         with torch.no_grad(), in_time, noted[0], no_kept_tensors(), intercept.whole_layers(options), _without_partial_graphs(), noted[1]:
             program = torch.export.export(built.model, tuple(built.inputs), dynamic_shapes=shapes, strict=False)
+            _refuse_saved(program, built)
             program = program.run_decompositions(intercept.decompositions())
     except Exception as error:  # code of others, and torch's compiler
-        raise Untraceable(describe(error, problem), way="torch.export") from error
+        cause = error.cause if isinstance(error, Untraceable) else describe(error, problem)
+        raise Untraceable(cause, way="torch.export") from error
     graph = program.graph_module
     _held_constants(graph, program, built)
     leaves = _leaves(program, built, names)
@@ -96,6 +98,15 @@ def _leaves(program: torch.export.ExportedProgram, built: FakeModule, names: lis
         else:
             raise Untraceable(f"torch.export: the graph needs the constant {spec.target}, which is no attribute of the module")
     return leaves
+
+
+def _refuse_saved(program: torch.export.ExportedProgram, built: FakeModule) -> None:
+    """Raises where the graph reads what autograd saved inside of the forward: for torch.export such tensors are constants without a
+    value, and decomposing the graph can crash."""
+    targets = [spec.target for spec in program.graph_signature.input_specs]
+    for target in targets:
+        if isinstance(program.constants.get(str(target)), FakeTensor) and target not in built.attributes:
+            raise Untraceable(f"the graph needs the constant {target}, which is no attribute of the module")
 
 
 def _held_constants(graph: torch.fx.GraphModule, program: torch.export.ExportedProgram, built: FakeModule) -> None:

@@ -79,11 +79,23 @@ class _Marks(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         match node:
-            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as p)) if p == self.split.mark:
-                if any(isinstance(n, ast.Constant) and n.value == p - 1 for n in ast.walk(left)):
-                    return ast.Name(self.split.chunk, ast.Load())
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if self._is_chunk(left, right):
+                return ast.Name(self.split.chunk, ast.Load())
         self.generic_visit(node)
         return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """In kernels a length that might be negative for all that Inductor knows, such as ``n * n - n``, is divided by a function."""
+        match node:
+            case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[left, right]) if self._is_chunk(left, right):
+                return ast.Name(self.split.chunk, ast.Load())
+        self.generic_visit(node)
+        return node
+
+    def _is_chunk(self, left: ast.expr, right: ast.expr) -> bool:
+        mark = self.split.mark
+        divided = isinstance(right, ast.Constant) and right.value == mark
+        return divided and any(isinstance(n, ast.Constant) and n.value == mark - 1 for n in ast.walk(left))
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if type(node.value) is not int or not 0 < abs(node.value) <= _LARGEST or node.value % self.split.mark:

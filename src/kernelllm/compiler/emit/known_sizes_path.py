@@ -97,6 +97,7 @@ class KnownSizesPath(GraphCode):
                 found[-1] += f" and not {path}.is_neg()"
             if given.variable in self._written():  # where they lie is where they are written
                 found[-1] += f" and {path}.stride() == {self.host.tuple(self.program.tensors[given.variable].stride)}"
+        found += self._counted()
         symbolic = {n for n, v in file.captured.plain_inputs.items() if isinstance(v, SizeExpression)}
         for name in symbolic:
             text = literal(self.captured.plain_inputs.get(name))
@@ -104,6 +105,13 @@ class KnownSizesPath(GraphCode):
                 raise CaptureError(f"The value of {name} is not known.", where="emit")
             found.append(f"{name} == {text}")
         return found
+
+    def _counted(self) -> list[str]:
+        """What is asked of state of which the constructor counts the elements: nothing else says how many there are."""
+        given = self.file.captured.graph_inputs
+        counted = {g.name for g in given if g.kind != "input" and any(re.search(r"\bu\d", n) for n in g.shape)}
+        own = [s for s in self.captured.graph_inputs if s.name in counted and s.variable in self.program.tensors]
+        return [f"{self.host.paths[s.variable]}.shape == {self.host.tuple(self.program.tensors[s.variable].shape)}" for s in own]
 
     def entry(self) -> list[str]:
         """The statements of forward that take the path."""

@@ -24,6 +24,7 @@ from kernelllm.compiler.capture.graph_editor import STORED
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.rewrites import constant_folding, depthwise, faster_templates
 from kernelllm.compiler.inductor import (
+    arctangents,
     broadcasting,
     channels_last,
     explicit_rounding,
@@ -31,6 +32,7 @@ from kernelllm.compiler.inductor import (
     in_place,
     loads_in_loops,
     read_by_products,
+    reduction_loops,
     regions,
     row_reductions,
     scatters,
@@ -210,14 +212,10 @@ def _one_kernel_an_operator(base: type) -> Any:
     return Unfused
 
 
-def _arctangent(x: Any) -> str:
-    """Triton's own function. Newer releases of torch write out CUDA's polynomial, in inline assembly."""
-    return f"libdevice.atan({x})"
-
-
 _REPLACEMENTS = (
     size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
     sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind, scatters.overwriting,
+    reduction_loops.few, reduction_loops.joined_by_results, arctangents.by_triton,
 )  # fmt: skip
 """What is replaced in Inductor while it lowers a graph."""
 
@@ -225,7 +223,6 @@ _REPLACEMENTS = (
 def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lowered:
     """Inductor's kernels and host steps for the graph. Raises CaptureError naming the operator that Inductor rejects."""
     from torch._inductor import config
-    from torch._inductor.codegen import triton
     from torch._inductor.debug import DebugContext
     from torch._inductor.exc import InductorError, LoweringException
     from torch._inductor.graph import GraphLowering
@@ -252,7 +249,6 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
         stack.enter_context(config.patch(settings(options, bounds=not options.short)))
         if options.mixed and depthwise.of_few_channels(captured.graph):
             stack.enter_context(config.patch(layout_optimization=False))
-        patch(stack, triton.TritonOverrides, "atan", staticmethod(triton.maybe_upcast_float32()(_arctangent)))
         if options.library:
             stack.enter_context(cudnn_layouts())
         try:

@@ -28,7 +28,16 @@ def compared_sizes(source: str) -> tuple[int, ...]:
     known = parse_source(source)
     ends = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Call) and is_end(node.func)]
     found |= {_number(argument, named) for node in ends for argument in node.args}
+    found |= {held for node in (known.nodes if known else ()) if (held := _holds(node)) is not None}
     return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
+
+
+def _holds(node: ast.AST) -> int | None:
+    """How many numbers the narrow type has that values become: positions beyond are others."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="to"), args=[ast.Attribute(attr=("int8" | "uint8") as narrow), *_]):
+            return 128 if narrow == "int8" else 256
+    return None
 
 
 def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:

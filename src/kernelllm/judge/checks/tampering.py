@@ -30,6 +30,11 @@ _DISABLE = (
     "torch.nn.modules.module.register_module_full_backward_pre_hook", "torch.nn.modules.module.register_module_buffer_registration_hook",
     "torch.nn.modules.module.register_module_module_registration_hook", "copyreg.pickle",
     "torch.nn.modules.module.register_module_parameter_registration_hook", "torch.utils._pytree.register_pytree_node",
+    "torch.utils._mode_utils", "torch._subclasses", "torch._functorch", "torch._custom_op", "torch._library.fake_class_registry",
+    "torch.sparse._semi_structured_ops", "torch.fx.experimental.proxy_tensor", "torch.testing._internal", "torch._dynamo.utils",
+    "torch._dynamo.backends", "torch._export", "torch.distributed.fsdp", "torch.distributed._tools", "torch.distributed._local_tensor",
+    "torch.accelerator.Graph", "torch.accelerator.graphs", "torch.cuda.green_contexts", "torch.cuda.GreenContext", "torch.cuda._gpu_trace",
+    "torch.cuda._sanitizer",
     "gc.callbacks", "numpy.seterrcall", "numpy.seterrobj", "threading.settrace_all_threads", "threading.setprofile_all_threads",
 )  # fmt: skip
 _INSIDE = (

@@ -6,39 +6,31 @@ import contextlib
 import itertools
 import os
 import select
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-import kernelllm
-from kernelllm.backends.base import COMPILE_THREADS, Backend, Mode
+from kernelllm.backends.base import Backend, Mode
 from kernelllm.core import registry
 from kernelllm.core.closing import Closing
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.text import printable
 from kernelllm.core.types import DEFAULT_BACKEND
 from kernelllm.judge.isolation import folders, sandbox
-from kernelllm.judge.isolation.allowed_paths import clean_environment, packages_of
 from kernelllm.judge.isolation.limits import SIZE, Ended, Limits, Ready, Spawn
+from kernelllm.judge.isolation.owned_folders import OwnedFolder
+from kernelllm.judge.isolation.server_process import END_SECONDS, ServerProcess
 from kernelllm.judge.transport import protocol, wire
 
 if TYPE_CHECKING:
     from kernelllm.judge.transport.arenas import Arena
 
 START_SECONDS = 120.0
-_LARGE_ARRAY = 2**24
-"""Bytes of an array from which on its memory goes back to the system with it: between smaller ones it would leave holes that add up."""
-_HELD = 2**28
-"""Bytes that a worker keeps to use again before it gives them back."""
 
 
 class Worker:
@@ -149,52 +141,44 @@ class ForkServer(Closing):
     """One forkserver process for a mode and a kernel language. Starts in the background; thread-safe. Raises UnknownName.
 
     ``spares``: workers kept ready, confined and with their device initialised, that wait for a candidate. Each serves one candidate.
-    ``light``: what few candidates need is imported by the worker that needs it.
+    ``light``: what few candidates need is imported by the worker that needs it. :meth:`together` starts several out of one import.
     """
 
-    def __init__(self, mode: str, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND, *, light: bool = False) -> None:
-        self._light = light
+    def __init__(
+        self, mode: str, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND, *, light: bool = False, start: bool = True
+    ) -> None:
         self.mode, self.target, self.spares = Mode(mode), target, spares
-        self._backend_at = registry.require("backends", backend)
-        self.backend: Backend = registry.imported(self._backend_at)()
+        found = registry.require("backends", backend)
+        self.backend: Backend = registry.imported(found)()
+        self.options = (target, found, "light" if light else "")
         self._waiting: list[tuple[Limits, str | None, Worker]] = []
         self.ready: Ready | None = None
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ServerProcess | None = None
         self._numbers = itertools.count(1)
-        self.root = Path(tempfile.mkdtemp(prefix="kernelllm-judge-"))
+        self.folder = OwnedFolder()
+        self.root = self.folder.path
         # Passable, not readable: compilers look at their temporary folder with access(2), as the worker's own user.
         self.root.chmod(0o711)
-        try:
-            self._start()
-        except BaseException:
-            folders.remove(self.root)
-            raise
+        if start:
+            _start((self,))
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = (self.root / "log").open("wb")
-        home = self.root / "server"
-        home.mkdir(mode=0o711, exist_ok=True)
-        chosen = [str(theirs.fileno()), self.mode, self.target, self._backend_at, *(["light"] if self._light else [])]
-        command = [sys.executable, "-P", "-m", "kernelllm.judge.worker.server", *chosen]
-        command = sandbox.wrap(command, str(self.root), gpu=self.mode is Mode.CUDA, read=packages_of(self.backend))
-        try:
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=[theirs.fileno()],
-                env=_environment(home) | self.backend.environment(self.mode, str(home)),
-                cwd=home,
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        finally:
-            theirs.close()
-            log.close()
-        self._control = ours
-        self.ready = None
+    @classmethod
+    def together(
+        cls, modes: Sequence[Mode], target: str, spares: int = 0, backend: str = DEFAULT_BACKEND, *, light: bool = False
+    ) -> list[Self]:  # fmt: skip
+        """Servers of several modes. One process imports torch for all of them, and becomes none of them: each is forked from it."""
+        servers = [cls(mode, target, spares, backend, light=light, start=False) for mode in modes]
+        # inside bubblewrap a process may write into the folders of its server, and those of another are none of its business
+        apart = sandbox.bubblewrap(gpu=Mode.CUDA in modes)
+        for several in [[one] for one in servers] if apart else [servers]:
+            if several:
+                _start(several)
+        return servers
+
+    def started(self, process: ServerProcess, control: socket.socket) -> None:
+        """It is one of the servers of this process, and listens to the other end of ``control``."""
+        self._process, self._control, self.ready = process, control, None
 
     def _wait_ready(self) -> None:
         if self.ready is not None:
@@ -203,7 +187,8 @@ class ForkServer(Closing):
         try:
             self.ready = msgspec.msgpack.decode(self._control.recv(65536), type=Ready)
         except (OSError, msgspec.DecodeError) as error:
-            log = printable((self.root / "log").read_text(errors="replace").strip())
+            assert self._process is not None
+            log = printable(self._process.log().strip())
             raise WorkerError(f"The worker server ({self.mode}) did not start: {log[-2000:] or error}.") from error
 
     def spawn(self, source: str, limits: Limits, sandbox: str | None = None) -> Worker:
@@ -211,10 +196,11 @@ class ForkServer(Closing):
         with self._lock:
             self._wait_ready()
             assert self._process is not None
-            if self._process.poll() is not None:  # a hostile candidate killed it: start another
+            if not self._process.alive() or _hung_up(self._control):  # a hostile candidate killed it: start another
                 self._control.close()
                 self._dismiss()
-                self._start()
+                self._process.leave()
+                _start((self,))
                 self._wait_ready()
             worker = self._spare(limits, sandbox) or self._spawn(limits, sandbox)
             (worker.folder / f"candidate{self.backend.suffix}").write_text(source, encoding="utf-8", errors="surrogateescape")
@@ -269,28 +255,37 @@ class ForkServer(Closing):
             if self._process is None:
                 return
             self._dismiss()
+            if self.ready is not None:
+                with contextlib.suppress(OSError):
+                    self._control.shutdown(socket.SHUT_WR)  # it ends its workers, then itself
+                _hung_up(self._control, END_SECONDS)
             self._control.close()
-            if self.ready is None:  # nobody has asked it for a worker: no need to wait until it has imported everything
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            # nobody has asked it for a worker: no need to wait until it has imported everything
+            self._process.leave(at_once=self.ready is None)
             self._process = None
-            folders.remove(self.root)
+            self.folder.remove()
 
 
-def _environment(home: Path) -> dict[str, str]:
-    package_root = str(Path(kernelllm.__file__).resolve().parent.parent)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return clean_environment(str(home)) | {
-        "PYTHONPATH": os.pathsep.join([package_root, *(p for p in sys.path if p and Path(p).is_dir())]),
-        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-        # arrays of some megabytes come and go: memory that goes back to the system each time costs a tenth of the interpreter's time
-        "MALLOC_MMAP_THRESHOLD_": str(_LARGE_ARRAY), "MALLOC_TRIM_THRESHOLD_": str(_HELD),
-        # what a pool's slot may use for torch.compile, its worker may use for its kernels: one waits for the other
-        COMPILE_THREADS: str(min(8, int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") or cores))),
-    }  # fmt: skip
+def _start(servers: Sequence[ForkServer]) -> None:
+    """Start one process for these servers, which differ in their modes alone. Removes their folders where that fails."""
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in servers]
+    places = [(one.root, one.mode, theirs.fileno()) for one, (_, theirs) in zip(servers, pairs, strict=True)]
+    try:
+        process = ServerProcess(places, servers[0].backend, servers[0].options)
+    except BaseException:
+        for one, (ours, _) in zip(servers, pairs, strict=True):
+            ours.close()
+            one.folder.remove()
+        raise
+    finally:
+        for _, theirs in pairs:
+            theirs.close()
+    for one, (ours, _) in zip(servers, pairs, strict=True):
+        one.started(process, ours)
+
+
+def _hung_up(control: socket.socket, seconds: float = 0.0) -> bool:
+    """Whether nobody is left at the other end, within so many seconds."""
+    poll = select.poll()
+    poll.register(control, 0)
+    return bool(poll.poll(seconds * 1000))

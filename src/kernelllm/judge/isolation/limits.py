@@ -51,6 +51,7 @@ class Ready(msgspec.Struct, frozen=True):
 
     versions: dict[str, str]
     """Versions of torch and of what the kernel language needs."""
+    pid: int
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernelllm.backends.base import Mode, open_backend
@@ -31,20 +32,20 @@ def begin(device: str, target: str, backend: str = DEFAULT_BACKEND, *, light: bo
     """Start the servers of a judge with these settings, for candidates in one language; ``light`` ones for a single candidate.
 
     What goes wrong here the judge will meet again, and tell."""
-    for mode in modes(device, backend):
-        key = mode, _of(mode, target), backend
-        if key not in _waiting:
-            with contextlib.suppress(OSError, KernelLLMError):
-                _waiting[key] = ForkServer(mode, target, backend=backend, light=light)
+    wanted = [mode for mode in modes(device, backend) if (mode, _of(mode, target), backend) not in _waiting]
+    with contextlib.suppress(OSError, KernelLLMError):
+        for one in ForkServer.together(wanted, target, backend=backend, light=light):
+            _waiting[one.mode, _of(one.mode, target), backend] = one
 
 
-def server(mode: Mode, target: str, spares: int = 0, backend: str = DEFAULT_BACKEND) -> ForkServer:
-    """The server of this mode that was begun, otherwise a new one. Raises what starting it raises."""
-    found = _waiting.pop((mode, _of(mode, target), backend), None)
-    if found is None:
-        return ForkServer(mode, target, spares, backend)
-    found.spares = spares
-    return found
+def servers(modes: Sequence[Mode], target: str, spares: int = 0, backend: str = DEFAULT_BACKEND) -> list[ForkServer]:
+    """The servers of these modes: those that were begun, otherwise new ones. Raises what starting one raises."""
+    found = {mode: _waiting.pop((mode, _of(mode, target), backend), None) for mode in modes}
+    new = ForkServer.together([mode for mode, one in found.items() if one is None], target, spares, backend)
+    for one in new + [begun for begun in found.values() if begun is not None]:
+        one.spares = spares
+        found[one.mode] = one
+    return [one for one in found.values() if one is not None]
 
 
 def _of(mode: str, target: str) -> str:

@@ -36,8 +36,9 @@ from kernelllm.problems.fake_mode import fake_mode
 from kernelllm.problems.first_run import first_run
 from kernelllm.problems.flops import heavy_flops
 from kernelllm.problems.instance import Instance
+from kernelllm.problems.meta_tensors import meta_tensors
 from kernelllm.problems.unfused_flex import unfused_flex
-from kernelllm.problems.without_dynamo import OperatorMode, without_dynamo
+from kernelllm.problems.without_dynamo import OperatorMode
 
 _LOG = logging.getLogger(__name__)
 _GATHERS = ("aten.embedding", "aten.index", "aten.gather", "aten.index_select", "aten.take")
@@ -147,8 +148,7 @@ def count(instance: Instance, *, on_meta: bool = False) -> Counted:
     """
     with contextlib.ExitStack() as stack, torch.no_grad():
         if on_meta:
-            stack.enter_context(without_dynamo())
-            stack.enter_context(torch.device("meta"))
+            stack.enter_context(meta_tensors())
         else:
             stack.enter_context(fake_mode())
             stack.enter_context(quiet_thread())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-import traceback
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from kernelllm.backends import host_tensors
 from kernelllm.core import gpus
 from kernelllm.judge.tensor_leaves import tensor_leaves
-from kernelllm.judge.worker import cuda_operators, emulated_clock, plain_queries
+from kernelllm.judge.worker import cuda_operators, cuda_questions, emulated_clock, plain_queries
 
 _CUDA = "12.8"
 """The version of CUDA that torch says it was built for."""
@@ -275,11 +274,11 @@ def install(target: str) -> None:
     for name, value in _torch_cuda(gpu).items():
         _seems(value, "torch.cuda", name)
         setattr(torch.cuda, name, value)
+    cuda_questions.watch(built=torch.version.cuda is not None)
     if torch.version.cuda is None:
         torch.version.cuda = _CUDA
         torch.__version__ = torch.version.__version__ = type(torch.__version__)(torch.__version__.replace("+cpu", "+cu128"))
         torch.backends.cuda.is_built = lambda: True
-        setattr(torch._C, "__getattr__", _asked)  # noqa: B010
     torch.UntypedStorage.device = property(_storage_device)  # type: ignore[assignment]
     torch.get_num_threads = torch.get_num_interop_threads = lambda: 16
     answers = {"current_device_index": 0, "device_count": 1, "synchronize": None, "set_device_index": None, "is_available": True,
@@ -320,17 +319,6 @@ def _seems(value: Any, module: str, name: str) -> None:
         value.__module__, value.__name__, value.__qualname__ = module, name, name
 
 
-asked: list[str] = []
-"""What was asked of CUDA since the list was last cleared, and cannot be answered here."""
-
-
-def _asked(name: str) -> Any:
-    callers = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1)))
-    if "cuda" in name.lower() and not any(file.startswith("<frozen importlib") for file in callers):  # libraries ask while imported
-        asked.append(f"torch._C.{name}")
-    raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
-
-
 _storage_is_on: Any = torch._C.StorageBase.device.__get__  # type: ignore[attr-defined]
 
 
@@ -359,7 +347,7 @@ def _torch_cuda(gpu: gpus.Gpu) -> dict[str, Any]:
         return lambda *args, **kwargs: None  # one each: dynamo, imported later, has a rule for each function
 
     def graphs(*args: Any, **kwargs: Any) -> Any:
-        asked.append("CUDA graphs")
+        cuda_questions.asked.append("CUDA graphs")
         raise NotImplementedError("CUDA graphs cannot run without a GPU; launch kernels directly, or judge this with --device cuda.")
 
     return {

@@ -33,15 +33,9 @@ def install(recorder: Recorder) -> None:
     """Initialise CUDA, count the streams that a candidate makes, and refuse its graphs: what they launch nobody sees."""
     torch.cuda.init()
 
-    class Graph(_Graph):  # type: ignore[misc]
-        """Stands for torch.cuda.CUDAGraph."""
-
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            if recorder.phase:
-                raise NotImplementedError("CUDA graphs hide from the judge what is launched: launch kernels directly.")
-            return super().__new__(cls, *args, **kwargs)
-
-    torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = Graph  # type: ignore[misc]
+    torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = _refused(_Graph, recorder)  # type: ignore[misc]
+    if hasattr(torch.accelerator, "Graph"):  # the same by the newer name
+        torch.accelerator.Graph = _refused(torch.accelerator.Graph, recorder)  # type: ignore[misc]
     original = _Stream.__new__
 
     def counted(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -52,6 +46,18 @@ def install(recorder: Recorder) -> None:
         return stream
 
     _Stream.__new__ = counted  # type: ignore[method-assign]
+
+
+def _refused(graphs: Any, recorder: Recorder) -> Any:
+    """A class of graphs, of which candidate code can make none."""
+
+    class Graph(graphs):  # type: ignore[misc]
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            if recorder.phase:
+                raise NotImplementedError("CUDA graphs hide from the judge what is launched: launch kernels directly.")
+            return super().__new__(cls, *args, **kwargs)
+
+    return Graph
 
 
 def time_runs(

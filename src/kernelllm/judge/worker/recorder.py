@@ -93,7 +93,7 @@ class Recorder:
             seen = self.kernels.setdefault(name, KernelSeen(name))
             self.bodies[name] = (body() if body else "")[:20_000]
         seen.launches += count
-        self.launches += count
+        self.launches += 0 if "." in name else count  # one of a package's is none of the candidate's
         return seen
 
     def new_list(self) -> None:

@@ -3,7 +3,8 @@
 Process tree: judge - forkserver - supervisor - worker (- whatever the candidate starts). The supervisor is a subreaper: descendants that
 detach come back to it. When the judge drops its end of the leash pipe, or the worker ends,
 the supervisor kills every descendant until none is left, reports on the status pipe, and exits.
-Single-threaded by design; run as ``python -m kernelllm.judge.worker.server FD MODE TARGET BACKEND [light]``, with a ``module:class``.
+Single-threaded by design; run as ``python -m kernelllm.judge.worker.server TARGET BACKEND LIGHT FD MODE HOME [FD MODE HOME ...]``: the
+backend as ``module:class``, light or an empty argument, and for each server its control socket's descriptor, its mode and its folder.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 
@@ -27,7 +30,9 @@ from kernelllm.core import registry
 from kernelllm.core.errors import KernelLLMError
 from kernelllm.core.garbage_collection import collect_seldom
 from kernelllm.judge.isolation import folders, sandbox
+from kernelllm.judge.isolation.allowed_paths import clean_environment
 from kernelllm.judge.isolation.limits import SIZE, Ended, Spawn
+from kernelllm.judge.isolation.owned_folders import remove_abandoned
 
 SET_PDEATHSIG = 1
 SET_CHILD_SUBREAPER = 36
@@ -38,23 +43,49 @@ _DISK_S = 0.5
 
 
 def main() -> None:
-    """Serve until the judge closes the control socket (descriptor number in ``argv[1]``)."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    mode, target = Mode(sys.argv[2]), sys.argv[3]
-    backend: Backend = registry.imported(sys.argv[4])()
-    prctl(SET_CHILD_SUBREAPER, 1)
+    """Serve until the judge closes the control socket. Of several servers, each is a child of this process, which waits for them."""
+    target, backend = sys.argv[1], registry.imported(sys.argv[2])()
+    light, given = bool(sys.argv[3]), sys.argv[4:]
+    places = [(socket.socket(fileno=int(fd)), Mode(mode), home) for fd, mode, home in zip(*(given[i::3] for i in range(3)), strict=True)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # imports make objects that stay: looking through them again and again takes a third of the start
     setup = import_module("kernelllm.judge.worker.setup")
-    ready = setup.prepare(mode, target, backend, light="light" in sys.argv[5:])
-    sandbox.available(gpu=mode is Mode.CUDA)  # asked once here, so that every supervisor knows the answer
+    setup.preload(tuple(mode for _, mode, _ in places), target, backend)
     gc.freeze()
-    gc.enable()
-    collect_seldom()
-    with contextlib.suppress(BrokenPipeError):
-        control.sendall(msgspec.msgpack.encode(ready))
-    _serve(control, mode, target, backend)
+    place = places[0] if len(places) == 1 else _child(places)
+    if place is not None:
+        control, mode, home = place
+        os.environ.update(clean_environment(home) | backend.environment(mode, home))
+        tempfile.tempdir = None  # a new one is looked up: what was imported may have asked for that of the first server
+        os.chdir(home)
+        prctl(SET_CHILD_SUBREAPER, 1)
+        ready = setup.prepare(mode, target, backend, light=light)
+        sandbox.available(gpu=mode is Mode.CUDA)  # asked once here, so that every supervisor knows the answer
+        gc.freeze()
+        gc.enable()
+        collect_seldom()
+        with contextlib.suppress(BrokenPipeError):
+            control.sendall(msgspec.msgpack.encode(ready))
+        _serve(control, mode, target, backend)
+        remove_abandoned(Path(home).parent)  # of a judge that was killed
     os._exit(0)  # the judge waits for it: taking apart all that was imported takes half a second
+
+
+def _child(places: list[tuple[socket.socket, Mode, str]]) -> tuple[socket.socket, Mode, str] | None:
+    """Fork a process for each of these servers. In such a process: which it is; None in this one, when all of them have ended."""
+    for place in places:
+        if os.fork() == 0:
+            die_with_parent()
+            for other in places:
+                if other is not place:
+                    other[0].close()
+            return place
+    for control, _, _ in places:
+        control.close()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    return None
 
 
 def _serve(control: socket.socket, mode: Mode, target: str, backend: Backend) -> None:

@@ -32,7 +32,7 @@ from kernelllm.judge.kept_outputs import HeldTensors
 from kernelllm.judge.operator_counter import OperatorCounter, add_host_reads
 from kernelllm.judge.transport import arenas, trusted_torch, values, wire
 from kernelllm.judge.transport import protocol as p
-from kernelllm.judge.worker import failures, fake_cuda, model_state
+from kernelllm.judge.worker import cuda_questions, failures, fake_cuda, model_state
 from kernelllm.judge.worker.construction import fake_tensors, rebuilt
 from kernelllm.judge.worker.guard_regions import GuardRegions
 from kernelllm.judge.worker.recorder import Recorder
@@ -267,8 +267,8 @@ class Session:
                 add_host_reads(ops, inputs, self.recorder.floats_read - read[0], self.recorder.whole_read - read[1])
             if self.recorder.fault:  # whatever the candidate made of it: on a GPU nothing would run after it
                 raise IllegalAccess(self.recorder.fault)
-            if fake_cuda.asked:  # the candidate knows now that this is no GPU, whatever it made of the error
-                raise NotImplementedError(f"{fake_cuda.asked[0]} has no answer without a GPU; judge this with --device cuda.")
+            if cuda_questions.asked:  # the candidate knows now that this is no GPU, whatever it made of the error
+                raise NotImplementedError(f"{cuda_questions.asked[0]} has no answer without a GPU; judge this with --device cuda.")
         finally:
             self.launches.suppress(False)
             self.recorder.fault = ""

@@ -18,7 +18,7 @@ from kernelllm.backends.triton.emulator import coverage, functions, lockstep, me
 from kernelllm.backends.triton.emulator.captured_globals import unchanged
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.unloaded_lanes import UnloadedLanes
-from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, source_of, tuned
+from kernelllm.backends.triton.kernel_arguments import bound_arguments, concrete_grid, described, only_plain, seen_launch, tuned
 
 
 class _EmulatorState:
@@ -86,7 +86,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if not _EmulatorState.suppressed:
             _interpret(self, size, bound, args, kwargs)
         return FakeCompiledKernel(self, args, kwargs, launched=True)
-    seen = observer.launch(self.fn.__name__, lambda: source_of(self.fn))
+    seen = seen_launch(observer, self)
     tuned.note(seen)
     observer.launched(described(self, size, bound) if not FakeCompiledKernel.launching else self.fn.__name__)
     if _EmulatorState.suppressed:

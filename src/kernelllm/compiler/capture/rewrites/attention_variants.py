@@ -59,7 +59,10 @@ def join_difference(edit: Editor) -> None:
         merged = edit.integer(operator.mul, batch, count)
         batches, doubled = (edit.integer(operator.mul, n, 2) for n in (merged, count))
         value = edit.call(aten.reshape.default, value, [batches, keys, columns])
-        product = edit.call(node.target, edit.call(aten.view.default, pairs, [batches, rows, keys]), value, **node.kwargs)
+        weights = edit.call(aten.view.default, pairs, [batches, rows, keys])
+        if (dtype := value.meta["val"].dtype) != weights.meta["val"].dtype:  # the difference was rounded
+            weights = edit.call(CONVERT, weights, dtype)
+        product = edit.call(node.target, weights, value, **node.kwargs)
         heads = edit.call(aten.view.default, product, [batch, doubled, rows, columns])
         both = edit.call(aten.view.default, heads, [batch, count, 2, rows, columns])
         parts = [edit.call(aten.select.int, both, 2, at) for _, at, _ in terms]  # type: ignore[misc]

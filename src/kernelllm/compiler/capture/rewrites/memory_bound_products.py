@@ -37,6 +37,8 @@ def by_shape(w: Editor, *args: Node) -> Node | None:
     if not a.meta["val"].dtype.is_floating_point or not all(isinstance(n, int) for n in sizes):
         return None
     *batch, m, k, n = sizes
+    if not bias and math.prod(batch) == 1 and 1 in (m, n) and k <= _TERMS and (out := _sum_in_place(w, a, b)) is not None:
+        return out
     vectors = bool(batch) and 1 in (m, n) and (m * n <= _SMALL or (k <= _TERMS and _computed(b if m == 1 else a) and not _scores(w.node)))
     column = math.prod(batch) == 1 and n == 1 and m >= _LONG and a.meta["val"].stride(-1) == 1  # einsum makes batches of one
     if of_few_terms(w, a) or vectors or column:
@@ -66,6 +68,31 @@ def as_sum(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node:
         out = w.call(aten.add.Tensor, out, w.call(CONVERT, bias, sums) if kind in HALF else bias)
     out = w.call(CONVERT, out, kind) if kind in HALF else out
     return w.call(aten.reshape.default, out, [w.size(a, 0), w.size(a, 1), w.size(b, 2)]) if any(whole) else out
+
+
+def _sum_in_place(w: Editor, a: Node, b: Node) -> Node | None:
+    """A vector times a matrix that is a copy made for this, as a sum over the dimension where it lies: ``einsum("q,bqyx->byx", ...)``
+    moves that dimension to the front or the end of all others."""
+    vector, matrix, place = (a, b, 0) if a.meta["val"].shape[-2] == 1 else (b, a, -1)
+    node, order = matrix, list[int]()
+    while node.target in VIEWS:
+        node = node.args[0]
+    if node.target is not aten.clone.default:
+        return None
+    turned: Any = node.args[0]
+    while turned.target is aten.permute.default:
+        order = [turned.args[1][d] for d in order] if order else list(turned.args[1])
+        turned = turned.args[0]
+    rest = [d for d in order if d != order[place]]
+    value = turned.meta["val"]
+    if not order or rest != sorted(rest) or value.shape[order[place]] != vector.meta["val"].numel():
+        return None
+    kind, dim = value.dtype, order[place]
+    weights = w.call(aten.reshape.default, vector, [-1 if d == dim else 1 for d in range(value.dim())])
+    wide, weights = (w.call(CONVERT, t, torch.float32) if kind in HALF else t for t in (turned, weights))
+    out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, wide, weights), [dim])
+    out = w.call(CONVERT, out, kind) if kind in HALF else out
+    return w.call(aten.reshape.default, out, list(w.node.meta["val"].shape))
 
 
 def _unmerged(node: Node) -> Node | None:

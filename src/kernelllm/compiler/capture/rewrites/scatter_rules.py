@@ -1,4 +1,4 @@
-"""Scatters: sums in half precision take place in float32, the largest and smallest of what comes to a place have a template."""
+"""Scatters: sums take place in float32, or without atomics where all places differ; the largest and smallest have a template."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 from torch.fx import Node
 
 from kernelllm.compiler.capture.graph_editor import Editor
+from kernelllm.compiler.capture.rewrites.distinct_positions import distinct
 
 aten = torch.ops.aten
 
 
 def _scatter_add(w: Editor, x: Node, dim: int, index: Node, src: Node) -> Node | None:
-    """In float32, as :func:`_index_put`."""
+    """In float32, as :func:`_index_put`; what comes to places that differ is added to what lies there."""
+    if x.meta["val"].dim() and _alike(index, src) and distinct(index, dim):
+        return w.call(aten.scatter.src, x, dim, index, w.call(aten.add.Tensor, w.call(aten.gather.default, x, dim, index), src))
     return _in_float32(w, x, src, lambda whole, added: w.call(aten.scatter_add.default, whole, dim, index, added))
 
 
@@ -22,9 +25,9 @@ def _scatter_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce
     if reduce in ("sum", "mean"):
         target = aten.scatter_reduce.two
         return _in_float32(w, x, src, lambda *wide: w.call(target, wide[0], dim, index, wide[1], reduce, include_self=include_self))
-    whole, placed, given = (n.meta["val"] for n in (x, index, src))
-    alike = whole.dim() and whole.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    if reduce not in ("amax", "amin") or not alike or [_hint(n) for n in placed.shape] != [_hint(n) for n in given.shape]:
+    whole, given = x.meta["val"], src.meta["val"]
+    known = whole.dim() and whole.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if reduce not in ("amax", "amin") or not known or not _alike(index, src):
         return None
     if any(_hint(a) != _hint(b) for d, (a, b) in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim % whole.dim()):
         return None
@@ -42,12 +45,22 @@ def _index_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce: 
     return _scatter_reduce(w, x, dim, placed, src, reduce, include_self=include_self)
 
 
+def _alike(first: Node, second: Node) -> bool:
+    """Whether both have the same sizes at the problem's own."""
+    return [_hint(n) for n in first.meta["val"].shape] == [_hint(n) for n in second.meta["val"].shape]
+
+
 def _hint(size: Any) -> Any:
     return size if isinstance(size, int) else size.node.hint
 
 
 def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool = False) -> Node | None:
     """Sums in half precision take place in float32: Triton has no atomic addition for every type."""
+    at = indices[-1]
+    alone = isinstance(at, Node) and at.meta["val"].dtype == torch.int64 and at.meta["val"].dim() == 1 and not any(indices[:-1])
+    if accumulate and alone and distinct(at, 0):
+        lying = w.call(aten.index.Tensor, x, indices)
+        return w.call(aten.index_put.default, x, indices, w.call(aten.add.Tensor, lying, added)) if _alike(lying, added) else None
     return _in_float32(w, x, added, lambda *wide: w.call(aten.index_put.default, wide[0], indices, wide[1], True)) if accumulate else None
 
 

@@ -37,8 +37,7 @@ FEW_FACTOR = 4.0
 """The bound is so many times wider where there are few elements (:data:`kernelllm.judge.trials.comparison.error_sums.FEW`)."""
 NARROW = 5e-3
 """A relative rms error below this, all over the output, looks like TF32, bf16 or fp16 arithmetic."""
-_CHUNK = 2**26
-_LARGE = 2**24
+_CHUNK, _LARGE = 2**26, 2**24
 _WIDE = (torch.float32, torch.float64)
 _SAMPLE_LENGTH, _SAMPLES = 2**18, 32
 _SMALL_RANGE = 1e6
@@ -63,7 +62,7 @@ class Expected:
 @dataclass(frozen=True)
 class Comparison:
     """``max_error``, ``error``, ``allowed`` and ``within_eager_error`` as in :class:`kernelllm.core.types.Trial`;
-    ``precision``: wrong for lack of precision alone."""
+    ``precision``: wrong for lack of precision alone; ``plainly``: in its structure, or in what is no tensor, which no rounding changes."""
 
     ok: bool
     max_error: float | None = None
@@ -72,6 +71,7 @@ class Comparison:
     message: str = ""
     precision: bool = False
     within_eager_error: bool = False
+    plainly: bool = False
 
     @property
     def margin(self) -> float | None:
@@ -140,7 +140,7 @@ def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
     try:
         leaves = list(_pairs("output", candidate, expected.value, expected))
     except _Mismatch as error:
-        return Comparison(False, message=str(error))
+        return Comparison(False, message=str(error), plainly=True)
     results = []
     failure: Comparison | None = None
     for path, mine, reference, exact, equally_right in leaves:
@@ -154,7 +154,7 @@ def compare(candidate: Any, expected: Expected, rules: Rules) -> Comparison:
     largest = max((r.max_error for r in results if r.max_error is not None), key=_size, default=None)
     worst = max((r for r in results if r.margin is not None), key=lambda r: _size(r.margin), default=Comparison(True))
     if failure is not None:
-        return Comparison(False, largest, worst.error, worst.allowed, failure.message, failure.precision)
+        return replace(failure, max_error=largest, error=worst.error, allowed=worst.allowed, plainly=any(r.plainly for r in results))
     return Comparison(True, largest, worst.error, worst.allowed, within_eager_error=any(r.within_eager_error for r in results))
 
 
@@ -216,10 +216,10 @@ def _scalar(path: str, mine: Any, reference: Any, rules: Rules) -> Comparison:
         if error <= allowed or (math.isnan(mine) and math.isnan(reference)) or mine == reference:
             error = error if math.isfinite(error) else 0.0
             return Comparison(True, error, error, allowed)
-        return Comparison(False, error, error, allowed, f"{path} is {mine!r}; the reference gives {reference!r}.")
+        return Comparison(False, error, error, allowed, f"{path} is {mine!r}; the reference gives {reference!r}.", plainly=True)
     if type(mine) is type(reference) and mine == reference:
         return Comparison(True)
-    return Comparison(False, message=f"{path} is {mine!r}; the reference gives {reference!r}.")
+    return Comparison(False, message=f"{path} is {mine!r}; the reference gives {reference!r}.", plainly=True)
 
 
 def _tensor(path: str, mine: torch.Tensor, reference: torch.Tensor, exact: Any, equally_right: tuple[Any, ...], rules: Rules) -> Comparison:

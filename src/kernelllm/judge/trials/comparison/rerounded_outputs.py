@@ -19,14 +19,15 @@ from kernelllm.problems import nested
 _FEWEST = 6
 """Runs of which something can be said."""
 _NOISE, _ZERO = 0.5, 1e6
-"""A tensor that is off by a larger share of itself is not told from one that is made up, unless the right one is zero but for rounding."""
-_NOISY = 0.75
-"""Share of an output's tensors that may be so, where the reference's own runs are: gradients of sums that cancel."""
+"""A tensor that is off by a larger share of itself is not told from one that is made up, unless the right one is zero but for rounding.
+All of an output's tensors but one may be so, where the reference's own runs are: gradients of a loss that hardly changes."""
 _FURTHER, _ALONG = 1.4, 1.5
 """A run may be so many times as far off as the furthest of few others: each of many tensors has one that is the furthest."""
 _ALIKE, _AS_EAGER = 1.6, 1.25
 """Where all runs are about as far off as each other, no decision is the cause but the rounding of all elements. They are rounded once more
 than eager is, and a candidate is not: it may be so many times as far off as eager."""
+_PLACES = 3
+"""Places by which a further run may move a number along the last dimension, where other runs turn that place over."""
 _SEVERAL = 16
 """Elements of which something can be said as a whole."""
 
@@ -46,7 +47,7 @@ def might_be_rerounded(value: Any, runs: Sequence[Any], expected: Expected, rule
         else:
             share = _share_off(mine, eager, exact, others, rules, seen) if eager.dtype.itemsize > 1 else None
             fits, noisy = share is not None, noisy + (share is not None and share > _NOISE)
-        if not fits or noisy > _NOISY * every:
+        if not fits or noisy >= every:
             return False
     return True
 
@@ -56,7 +57,11 @@ def _whole_numbers_fit(mine: torch.Tensor, eager: torch.Tensor, others: Sequence
     the share of those that one run alone changed (Good and Turing's estimate)."""
     wrong, changed = mine != eager, torch.stack([one != eager for one in others])
     known = torch.stack([one == mine for one in others]).any(0)
+    if mine.dim():  # of numbers in an order, one more or less moves all behind it
+        near = torch.stack([one.roll(by, -1) == mine for one in others for by in range(-_PLACES, _PLACES + 1)]).any(0)
+        known |= near & changed.any(0)
     unseen = 0.0 if seen else EAGER_FACTOR * int((changed.sum(0) == 1).sum()) / len(others)
+    unseen += unseen**0.5  # the estimate is a count, and varies as one
     few = int(wrong.sum()) <= max(EAGER_FACTOR * int(changed.flatten(1).sum(1).max()), FEW_TIES)
     return few and int((wrong & ~known).sum()) <= (unseen if unseen >= 1 else 0)
 

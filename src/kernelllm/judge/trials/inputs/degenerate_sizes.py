@@ -5,6 +5,7 @@ The sets of sizes of the trials have none, and users have: a batch of one, one r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ from kernelllm.problems.readable_sizes import readable
 _RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
 _CLOSER = Rules(scaled=True, precise=False)
 """At sizes that are no smaller than those of the trials."""
+_SECONDS = 6.0
+"""What sizes may take on a GPU, for each of which it may have to compile: another is begun within so many seconds."""
 
 
 def try_unit_sizes(
@@ -31,8 +34,10 @@ def try_unit_sizes(
 ) -> UsageFindings:  # fmt: skip
     """What the candidate refuses. Raises CandidateFailure where it is silently different, or leaves its tensors' memory. ``watched``: gets
     the operators of torch that ran."""
-    uses = UsageFindings()
+    uses, end = UsageFindings(), time.monotonic() + _SECONDS
     for prepared in runs:
+        if process.device != "cpu" and time.monotonic() > end:
+            break
         what = _where(prepared, length)
         if not any(tensor.numel() for tensor in values.flatten(prepared.run.expected.value)):  # of every second of one number, nothing
             continue

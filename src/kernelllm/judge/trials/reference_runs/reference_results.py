@@ -27,8 +27,9 @@ def result(
     reference: Reference, model: torch.nn.Module, inputs: list[Any], seed: int, named: Mapping[str, Any] | None = None, *,
     any_numbers: bool = False,
 ) -> Any:  # fmt: skip
-    """What ``model`` gives. None where it raises, draws random numbers that the reference does not draw in trials, or gives NaN or hardly
-    anything but infinities, where not ``any_numbers`` will do. Buffers stay what they are."""
+    """What ``model`` gives. None where it raises, draws random numbers that the reference does not draw in trials, gives sparse tensors (a
+    gradient with ``Embedding.sparse`` set), or NaN or hardly anything but infinities, where not ``any_numbers`` will do. Buffers stay what
+    they are."""
     own = model is reference.model and not named and not any_numbers
     if not own and not no_device_assert(reference, inputs, whole_numbers=bool(named), model=model, named=named):
         return None
@@ -43,6 +44,8 @@ def result(
             if name in before and before[name].shape == tensor.shape:
                 tensor.copy_(before[name])
     tensors = values.flatten(value) if value is not None else []
+    if not all(t.layout is torch.strided for t in tensors):
+        return None
     says = any_numbers or (finite_share(value) >= MUCH and not any(bool(t.isnan().any()) for t in tensors if t.is_floating_point()))
     return value if tensors and says else None
 

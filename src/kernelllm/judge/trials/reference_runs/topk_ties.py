@@ -126,15 +126,16 @@ def _cut(positions: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
 
 def nearest_elements(value: Any, others: list[Any]) -> Any:
     """Of several outputs, element by element, what is nearest to ``value``. They have the same structure."""
-    theirs = zip(*(list(tensors(other)) for other in others), strict=True)
+    theirs = zip(*(list(tensors(other)) for other in (value, *others)), strict=True)
 
-    def of(mine: torch.Tensor) -> torch.Tensor:
-        candidates = torch.stack(next(theirs))
+    def of(_: torch.Tensor) -> torch.Tensor:
+        mine, *several = next(theirs)
+        candidates = torch.stack(several)
         if not candidates.is_floating_point() or candidates.shape[1:] != mine.shape:
             return candidates[0]
         return candidates.gather(0, (candidates.double() - mine.double()).abs().nan_to_num(torch.inf).argmin(0, keepdim=True))[0]
 
-    return mapped(value, of)
+    return mapped(others[0], of)  # what is no tensor is theirs
 
 
 def takes_position_twice(value: Any, orders: list[tuple[list[Choice], Any]], tolerance: Callable[[torch.dtype], float]) -> bool:

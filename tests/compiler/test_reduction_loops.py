@@ -1,0 +1,53 @@
+"""Kernels of several reductions: how many loops they take, and what they store."""
+
+from __future__ import annotations
+
+import ast
+
+from compiled import lowered
+
+from kernelllm.compiler.inductor.wrapper_lines import Allocate
+from kernelllm.compiler.options import Options
+
+AS_TORCH = Options(extern="allow", symbolic=False)
+
+TWO_SUMS = """
+class Model(nn.Module):
+    def forward(self, a, b, gain, weight):
+        x, y = a.float() * gain, b.float() * gain
+        x = x - x.sum(-1, keepdim=True) * a
+        y = y - y.sum(-1, keepdim=True) * b
+        return x.half() @ weight, y.half() @ weight
+rows, width, out = 2048, 40000, 64
+def get_inputs(): return [*(torch.randn(rows, width).half() for _ in "ab"), torch.randn(width), torch.randn(width, out).half()]
+def get_init_inputs(): return []
+"""
+
+CHUNKED_LOSS = """
+class Model(nn.Module):
+    def __init__(self, width, words):
+        super().__init__()
+        self.head = nn.Linear(width, words, bias=False, dtype=torch.bfloat16)
+    def forward(self, x, labels, weight):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            labels, kept = labels[:, 1:], labels[:, 1:] != -100
+            parts = zip(x[:, :-1].chunk(2, 1), labels.masked_fill(~kept, 0).chunk(2, 1))
+            each = [F.cross_entropy(self.head(h).float().transpose(1, 2), t, reduction="none") for h, t in parts]
+            loss = ((torch.cat(each, 1) * kept).sum(-1) * weight).sum()
+            return torch.autograd.grad(loss, [x, self.head.weight])
+batch, rows, width, words = 8, 257, 64, 32000
+def get_inputs():
+    return [torch.randn(batch, rows, width, dtype=torch.bfloat16), torch.randint(0, words, (batch, rows)), torch.rand(batch)]
+def get_init_inputs(): return [width, words]
+"""
+
+
+def test_two_sums_of_rows_and_what_follows_them_take_two_loops():
+    (kernel,) = [k.text for k in lowered(TWO_SUMS, AS_TORCH).wrapper.kernels.values() if "for r0_offset in" in k.text]
+    assert kernel.count("for r0_offset in") == 2
+
+
+def test_gradients_of_a_loss_in_chunks_are_stored_in_half_precision_alone():
+    steps = [step for step in lowered(CHUNKED_LOSS, AS_TORCH).wrapper.steps if isinstance(step, Allocate)]
+    assert {step.dtype for step in steps if "32000" in ast.unparse(step.size)} == {"torch.bfloat16"}

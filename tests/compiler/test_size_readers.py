@@ -1,0 +1,46 @@
+"""Functions of torch that read sizes as numbers in C++: their files hold for other sizes."""
+
+import pytest
+from compiled import captured, problem
+
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Candidate
+from kernelllm.judge import Judge
+
+MODULE = """
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+    def forward(self, x):
+        return {} * self.scale
+batch, rows, width, scale = 3, 6, 10, 0.5
+def get_inputs(): return [torch.rand(batch, rows, width)]
+def get_init_inputs(): return [scale]
+"""
+CALLS = [
+    "torch.gradient(x, spacing=0.3, dim=2, edge_order=2)[0]",
+    "torch.gradient(x[0], dim=(0, 1))[0]",
+    "torch.kron(x[0], x[1, 0])",
+    "x.take_along_dim(x.argmax(1, keepdim=True), 1)",
+    "torch.take_along_dim(x, x[..., :1].argsort(1), 1)",
+    "torch.linalg.multi_dot([x[0], x[0].t(), x[1], x[0, 1]])",
+    "torch.vander(x[0, 0], 3)",
+    "torch.linalg.norm(x[0], 1)",
+    "torch.linalg.matrix_norm(x, float('-inf'))",
+    "(x @ x.mT)[:, torch.tril_indices(x.shape[1], x.shape[1], -1)[0], torch.tril_indices(x.shape[1], x.shape[1], -1)[1]]",
+    "(x.mT @ x)[:, torch.triu_indices(x.shape[2], x.shape[2])[0], torch.triu_indices(x.shape[2], x.shape[2])[1]]",
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_size_is_fixed(call: str) -> None:
+    assert not captured(MODULE.format(call)).specialized
+
+
+@pytest.mark.parametrize("call", [CALLS[0], CALLS[4], CALLS[9], CALLS[10]])
+def test_other_sizes_are_right(quick: Judge, call: str) -> None:
+    module = problem(MODULE.format(call))
+    verdict = quick.judge(module, Candidate(source=compiled(module, Options())))
+    assert verdict.correct, verdict.message
