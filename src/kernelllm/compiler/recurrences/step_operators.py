@@ -16,7 +16,7 @@ ELEMENTWISE: dict[str, str] = {
     "exp2": "tl.exp2({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "sqrt": "tl.sqrt({0})", "rsqrt": "tl.rsqrt({0})",
     "sin": "tl.sin({0})", "cos": "tl.cos({0})", "erf": "tl.erf({0})", "floor": "tl.floor({0})", "ceil": "tl.ceil({0})",
     "sigmoid": "tl.sigmoid({0})", "reciprocal": "1.0 / {0}", "relu": "tl.where({0} < 0, 0, {0})", "square": "{0} * {0}",
-    "tanh": "2.0 * tl.sigmoid(2.0 * {0}) - 1.0", "log1p": "tl.log(1.0 + {0})", "expm1": "tl.exp({0}) - 1.0",
+    "tanh": "libdevice.tanh({0})", "log1p": "libdevice.log1p({0})", "expm1": "libdevice.expm1({0})",
     "maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "where": "tl.where({0}, {1}, {2})", "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}",
