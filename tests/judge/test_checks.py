@@ -406,10 +406,8 @@ def test_source_that_is_too_deep_or_broken_is_told() -> None:
         checks.source_findings(ALL, "def f(:", LANGUAGE)
 
 
-COPY = {
-    "kernels": (KernelUse(name="k", launches=1),),
-    "kernel_bodies": {"k": "@triton.jit\ndef k(x, y, i):\n    v = tl.load(x + i)\n    tl.store(y + i, v.to(tl.float32))\n"},
-}
+COPIES = "@triton.jit\ndef k(x, y, i):\n    v = tl.load(x + i)\n    tl.store(y + i, v.to(tl.float32))\n"
+COPY = {"kernels": (KernelUse(name="k", launches=1),), "kernel_bodies": {"k": COPIES}, "candidate": Candidate(source=COPIES)}
 
 
 @pytest.mark.parametrize(
@@ -501,6 +499,7 @@ def kinds(*given: Any) -> Iterator[TrialRun]:
         (elsewhere("own.work.default"), "torch_fallback"),
         ({**elsewhere("aten.relu.default"), "track": "kernels-only"}, "torch_fallback"),
         ({**COPY, "aten_ops": {"aten.exp.default": 1}, "reference_ops": {"aten._softmax.default": 1}}, "torch_fallback"),
+        ({**COPY, "candidate": Candidate(source="")}, "other_libraries"),
     ],
 )
 def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
