@@ -284,7 +284,13 @@ class Evaluation:
             reached = max((tensor.numel() for run in runs for tensor in flatten(run.inputs)), default=0)
             places = tuple(bound / reached for bound in bounds if bound < reached)
             for run in runs:
-                compare_sampled(worker, run, SampledOutput([]), (*programs, *places))
+                try:
+                    compare_sampled(worker, run, SampledOutput([]), (*programs, *places))
+                except CandidateFailure as failure:
+                    if not failure.refused:
+                        raise
+                    told = failure.message.partition("\n")[0].removeprefix("Right at the sizes tried; at ")
+                    seen.findings.append(Finding(check="limits", message=f"Not for {told}.", severity=Severity.INFO))
         if bounds and bounds[-1] > reached:
             text = f"It compares with {bounds[-1]}, and no size beyond that was tried: what it does there nobody saw."
             severity = Severity.WARN if runs and bounds[-1] < _SELDOM else Severity.INFO
