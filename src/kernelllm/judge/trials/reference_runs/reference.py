@@ -32,6 +32,7 @@ from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
 from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
 from kernelllm.judge.trials.reference_runs.overflows import overflows
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.rounding_noise import NOISE_SEED, EagerNoise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
 from kernelllm.judge.trials.reference_runs.topk_ties import ForcedTies
@@ -219,11 +220,11 @@ class Reference:
         outcome.decided_otherwise = decided = partial(self._perturbed, value, private, seed, before, numbers=_MORE)
         half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
         under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
-        outcome.more_roundings = partial(under, rounding_noise.EagerNoise) if half else decided
+        outcome.more_roundings = partial(under, EagerNoise) if half else decided
         outcome.wide_roundings = partial(self._under, rounding_noise.WideNoise, value, private, seed, before, numbers=_WIDE)
         tf32 = partial(under, Tf32Convolutions) if self.tf32_convolutions else lambda: iter(())
         outcome.all_roundings = lambda: chain(() if half else decided(), under(rounding_noise.LastBitNoise), tf32())
-        outcome.rerounded = lambda: self._under(rounding_noise.EagerNoise, value, private, seed, before)
+        outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         outcome.ties_rerounded = partial(self._perturbed, value, private, seed, before, numbers=_AT_TIES, exactly=True)
         other = self._other_choices(value, private, seed, before)
         outcome.overflows = lambda: overflows(other.under)
@@ -294,7 +295,7 @@ class Reference:
             if plain and agrees(plain[0], expected.exact):
                 expected, far = Expected(plain[0], expected.exact, has_exact=True, tf32_is_noise=True), False
                 yield expected, False
-        if far and not self.draws and rounding_explains(value, expected.exact, [*self._under(rounding_noise.EagerNoise, value, inputs, seed, before)]):
+        if far and not self.draws and rounding_explains(value, expected.exact, [*self._under(EagerNoise, value, inputs, seed, before)]):
             expected = replace(expected, has_exact=True)
             yield expected, False
         for stochastic in (False, True) if self.tf32_convolutions and not expected.tf32_is_noise else ():
@@ -307,13 +308,13 @@ class Reference:
                 expected = replace(expected, equally_right=(*expected.equally_right, *found))
                 yield expected, True
         if half and expected.exact is None and not self.draws:  # eager is all there is, and other roundings take it as far as this
-            others = (*self._under(rounding_noise.EagerNoise, value, inputs, seed, before),)
+            others = (*self._under(EagerNoise, value, inputs, seed, before),)
             yield replace(expected, exact=to_float64(value), has_exact=bool(others), equally_right=others), False
         if expected.has_exact and not far:
             others = (*self._perturbed(value, inputs, seed, before),)
             choices = self._other_choices(value, inputs, seed, before).choices() if half else []
             if half and not any(choice.saturated for choice in choices):  # which no rounding tells apart
-                others += (*self._under(rounding_noise.EagerNoise, value, inputs, seed, before, numbers=_OF_HALF),)
+                others += (*self._under(EagerNoise, value, inputs, seed, before, numbers=_OF_HALF),)
             yield replace(expected, equally_right=(*expected.equally_right, *others)), bool(expected.equally_right)
 
     def _other_choices(self, value: Any, inputs: list[Any], seed: int, before: Mapping[str, torch.Tensor]) -> TieBreaks:
@@ -330,12 +331,12 @@ class Reference:
         )  # fmt: skip
 
     def _under(
-        self, rounding: type[Tf32Convolutions | ExactConvolutions | rounding_noise.EagerNoise], value: Any, inputs: list[Any], seed: int,
+        self, rounding: type[Tf32Convolutions | ExactConvolutions | EagerNoise], value: Any, inputs: list[Any], seed: int,
         before: Mapping[str, torch.Tensor], stochastic: bool = True, numbers: range = _FIRST,
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in working precision under other roundings. What one does to a mask (of a ReLU, in its gradient) is chance."""
         for number in numbers if stochastic else range(1):
-            found, generator = None, torch.Generator(self.device).manual_seed(rounding_noise.NOISE_SEED + seed + number) if stochastic else None
+            found, generator = None, torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
                 self._other_buffers.keep(self._models["tf32"])
@@ -357,7 +358,7 @@ class Reference:
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
-                generator = torch.Generator(self.device).manual_seed(rounding_noise.NOISE_SEED + seed + number)
+                generator = torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number)
                 for parameter in () if exactly else model.parameters():
                     parameter.copy_(rounding_noise.add_rounding_noise(parameter, generator, roundings))
                 private = to_float64(inputs) if exactly else rounding_noise.add_rounding_noise(to_float64(inputs), generator, roundings)
