@@ -4,8 +4,8 @@ A window that moves by its own size meets every element once: the convolution is
 speed where there are few channels, as in the first layer of a vision transformer. One of each channel by itself is a sum over its
 window, unless cuDNN has a fast kernel for it: over two dimensions, side by side, channels last. A convolution over one dimension is one
 over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Large grouped ones over one
-dimension are kernels of ours (0.6 TFLOP/s with cuDNN 9 on an H200, in half precision). Those whose window is one element stay beside small ones
-(turning tensors took 0.06 of 0.37 ms of a speaker model's block). Small grouped ones and those transposed by a stride stay as they are,
+dimension are kernels of ours (0.6 TFLOP/s with cuDNN 9 on an H200, in half precision). Those of one element stay beside small ones:
+turning tensors took 0.06 of 0.37 ms of a speaker model's block. Small grouped ones and those transposed by a stride stay as they are,
 and so do all others in their graph: tensors would be turned from one layout to the other and back.
 Transposed ones of each channel by itself are sums, too, and so are those to one, two or three channels. A transposed convolution of
 stride 1 is one by the weights from end to start, for which cuDNN has faster kernels.
