@@ -120,6 +120,12 @@ LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product in half precision": (
         "product_kernel", lambda: matmul_half.half_matmul(meta(4096, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))
     ),
+    "product in half precision that adds odd rows": (
+        "product_kernel",
+        lambda: matmul_half.half_matmul(
+            meta(8184, 1024, dtype=HALF), meta(2040, 1024, dtype=HALF).T, other=meta(8184, 2040, dtype=HALF), join="add"
+        ),
+    ),
     "products in half precision": (
         "tile_product_kernel", lambda: matmul_half.half_batched_matmul(meta(8, 512, 512, dtype=HALF), meta(8, 512, 512, dtype=HALF).mT)
     ),
