@@ -339,6 +339,8 @@ INDUCTOR = (
            "SizeVarAllocator.optimization_hint(self, expr, fallback)", "called"),
     *_each("compiler/capture/size_quotients.py", "common powers of sizes cancel", "torch.utils._sympy.functions",
            "simple_floordiv_gcd(p, q)"),
+    *_each("compiler/inductor/signs_of_zero.py", "a written out sum begins with zero", "torch._inductor.ir",
+           "Reduction._unroll_reduction_fn(inner_fn, reduction_ranges, reduction_type, src_dtype)"),
     *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
     *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",

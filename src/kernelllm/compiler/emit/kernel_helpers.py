@@ -93,7 +93,8 @@ def welford_update(value, mean, m2, count):
     count = count + 1
     delta = value - mean
     mean = mean + delta / count
-    return mean, m2 + delta * (value - mean), count
+    more = delta * (value - mean)
+    return mean, m2 + tl.where(more < 0.0, 0.0, more), count  # a quotient is not exact: the mean may lie beyond the value
 
 
 @triton.jit
