@@ -107,6 +107,9 @@ CAPTURE = (
         "compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch",
         "gradient;kron;take_along_dim;vander;chain_matmul;tril_indices;triu_indices;Tensor.kron;Tensor.take_along_dim",
     ),
+    *_each("compiler/capture/decompositions/size_readers.py", "sizes stay symbols", "torch.nn.functional", "unfold;fold"),
+    *_each("compiler/capture/decompositions/size_readers.py", "sizes stay symbols", "torch", "Tensor.unfold"),
+    *_each("compiler/capture/decompositions/size_readers.py", "sizes stay symbols", "torch.fft", "fftfreq;rfftfreq"),
     *_each("compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch.linalg", "multi_dot;norm;matrix_norm"),
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
@@ -264,6 +267,7 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/lower.py", "a product with 0 may be NaN", "torch._inductor.fx_passes.joint_graph",
            "UniformValueConstantFolder._add_peephole_patterns(self)"),
+    *_each("compiler/inductor/row_reductions.py", "softmax of scaled rows", "torch._inductor.fx_passes.joint_graph", "pass_patterns"),
     *_each(
         "compiler/inductor/lower.py", "attention is recognised", "torch._inductor.fx_passes.joint_graph", "joint_graph_passes",
         "called",

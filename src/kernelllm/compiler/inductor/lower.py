@@ -392,6 +392,7 @@ def rewritten(captured: Captured, options: Options) -> None:
         stack.enter_context(config.patch(shape_padding=False, fallback_random=True, **scatters))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
         patch(stack, joint_graph.UniformValueConstantFolder, "_add_peephole_patterns", lambda self: None)  # x * 0 of NaN is no 0
+        row_reductions.plain_softmax(stack)
         joint_graph.joint_graph_passes(graph)
     if options.mixed:
         faster_templates.attend(graph, options, masked=True)
