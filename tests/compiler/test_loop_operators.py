@@ -53,6 +53,31 @@ def get_inputs(): return [torch.randn(batch, length, width)]
 def get_init_inputs(): return [width, hidden]
 """
 
+SYSTEM = """
+class Model(nn.Module):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+    def solve(self, low, diagonal, up, right):
+        n = right.shape[1]
+        c, d = [up[:, 0] / diagonal[:, 0]], [right[:, 0] / diagonal[:, 0]]
+        for i in range(1, n):
+            m = diagonal[:, i] - low[:, i] * c[-1]
+            c.append(up[:, i] / m)
+            d.append((right[:, i] - low[:, i] * d[-1]) / m)
+        x = [d[-1]]
+        for i in range(n - 2, -1, -1):
+            x.append(d[i] - c[i] * x[-1])
+        return torch.stack(x[::-1], 1)
+    def forward(self, value, slope):
+        for _ in range(self.steps):
+            value = torch.relu(self.solve(slope, 3 + slope, 1 - slope, value))
+        return value
+batch, points = 6, 20
+def get_inputs(): return [torch.randn(batch, points), torch.rand(batch, points)]
+def get_init_inputs(): return [2]
+"""
+
 LONG = """
 class Model(nn.Module):
     def forward(self, x, y):
@@ -70,6 +95,15 @@ def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, back
     loops = re.findall(r"def (time_loop\w*_kernel)", source)
     assert len(loops) == 2
     assert all(source.count(f"{name}[") == 1 for name in loops)
+    verdict = quick.judge(given, Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
+def test_elimination_and_substitution_in_a_method_are_a_kernel_each(quick: Judge) -> None:
+    given = problem(SYSTEM)
+    source = compiled(given, Options(any_dtype=False))
+    assert len(re.findall(r"def time_loop\w*_kernel", source)) == 2
+    assert "FIXED_SIZES" not in source
     verdict = quick.judge(given, Candidate(source=source))
     assert verdict.correct, verdict.message
 
