@@ -1,4 +1,4 @@
-"""What recurrent layers give while a module is exported: tensors of the right sizes. Torch would unroll them, which fixes the number of steps."""
+"""Results of recurrent layers while a module is exported: of the right sizes alone. Torch would unroll the steps, and fix their number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _results(
 
 
 @contextmanager
-def unrolled_by_nobody() -> Iterator[None]:
+def not_unrolled() -> Iterator[None]:
     """While open, the steps of recurrent layers over fake tensors are not gone through."""
     kept = []
     for name in _LAYERS:
