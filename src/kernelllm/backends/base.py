@@ -70,9 +70,15 @@ class DeviceAccess(StrEnum):
 
 
 class IllegalAccess(Exception):
-    """A kernel read or wrote outside of every tensor that it was given."""
+    """A kernel read or wrote outside of every tensor that it was given. ``line``: of the candidate, where no frame shows it."""
+
+    def __init__(self, text: str, line: int = 0) -> None:
+        super().__init__(text)
+        self.line = line
 
 
+STORED_TWICE = "a race: a program stores"
+"""Begins the text of one about different values that programs of a launch store in one place."""
 COMPILE_THREADS = "KERNELLLM_COMPILE_THREADS"
 """In a worker's environment: threads in which it may compile at once."""
 LAUNCH = "launch: "

@@ -41,7 +41,7 @@ from kernelllm.judge.trials.inputs.shape_trials import (
 )
 from kernelllm.judge.trials.inputs.unconstrained_inputs import try_unconstrained_inputs
 from kernelllm.judge.trials.reference_runs.reference import Reference
-from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state
+from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state, writes_twice
 from kernelllm.judge.trials.sampled_programs import SampledOutput, compare_sampled, report_unwritten
 from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.judge.trials.state.state_dicts import try_state_dict
@@ -211,8 +211,10 @@ class Evaluation:
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
-            else:
+            else:  # of several values for one place another one may stay in every run, and these are held against each other
+                worker.in_order = writes_twice(reference, reference.inputs(seed), seed)
                 self._compare_uses(worker, references, seed)
+                worker.in_order = False
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)
