@@ -67,7 +67,7 @@ def _page(title: str, rows: Rows, verdict: Verdict | None) -> list[RenderableTyp
     grid.add_column(overflow="fold")
     dim = False
     for label, text in rows:
-        dim = dim and not label or label == LIMIT  # lines without a label belong to the one above
+        dim = (dim and not label) or label == LIMIT  # lines without a label belong to the one above
         grid.add_row(label, Text(text, style="dim" if dim else _style(label, verdict)))
     parts: list[RenderableType] = ["", Text(title, style="bold"), grid]
     if verdict is not None and verdict.kernels:
