@@ -175,6 +175,9 @@ class Launches:
         ``exact_products``: nothing is rounded to TF32, though a kernel asks for it. For INTERPRET.
         """
 
+    def begin_at(self, turn: int) -> None:
+        """The first launch of each autotuned kernel has the configuration of this number. For INTERPRET."""
+
     def ran_backwards(self) -> bool:
         """Whether the programs of any launch of the latest run went from the last to the first. For mode INTERPRET."""
         return False

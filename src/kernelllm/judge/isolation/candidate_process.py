@@ -82,6 +82,8 @@ class CandidateProcess(Closing):
         """Whether the programs of every launch run from the first to the last."""
         self.exact_products = False
         """Whether the interpreter rounds no operands of products to TF32, where a kernel asks for that."""
+        self.turn = 0
+        """Of each autotuned kernel, the configuration that its first launch has."""
         self.renamed: dict[str, torch.Tensor] = {}
         """State that the model has under other names and takes by its own ``load_state_dict``, with the latest values."""
         self.ended: list[Ended] = []
@@ -90,6 +92,10 @@ class CandidateProcess(Closing):
     def cut(self) -> None:
         """Have the worker killed, from any thread; a command that is under way then fails."""
         self._worker.cut()
+
+    def restart(self, turn: int) -> None:
+        """Have another worker build the next model, in which autotuned kernels begin with the configuration of this number."""
+        self.turn, self.lost = turn, True
 
     def close(self) -> None:
         """Kill the worker with all it started; free what it saw."""
@@ -177,7 +183,7 @@ class CandidateProcess(Closing):
         self._open(arena)
         bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
         fields: dict[str, Any] = {"seed": seed, "there": there, "fake": fake, "gradients": gradients, "beside": beside, "copied": copied}
-        reply = self.ask(p.Construct, (arena,), args=bag, **fields)
+        reply = self.ask(p.Construct, (arena,), args=bag, turn=self.turn, **fields)
         return _expect(reply, p.Constructed)
 
     def load(
@@ -191,8 +197,7 @@ class CandidateProcess(Closing):
             state, by = {**state, **self.renamed}, "renamed"
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
-        # one index each, even where two names share a tensor
-        bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
+        bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))  # one index each, even where two names share a tensor
         fields: dict[str, Any] = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
@@ -235,8 +240,7 @@ class CandidateProcess(Closing):
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int, programs: tuple[float, ...] = ()) -> SampledRun:
         """One call of which launches run some programs. ``output_bytes``: room for what they wrote; ``programs``: some that run."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
-        output = self._arena("output", output_bytes)
-        both = (arena, output)
+        both = (arena, output := self._arena("output", output_bytes))
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
         told: dict[str, Any] = {"seed": seed, "seconds": seconds, "programs": programs}
         reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), **told)
