@@ -64,6 +64,8 @@ class Model(nn.Module):
 batch, length, states = 6, 12, 9
 def get_inputs(): return [torch.randn(batch, length, states)]
 def get_init_inputs(): return []
+"""
+
 SYSTEM = """
 class Model(nn.Module):
     def __init__(self, steps):
