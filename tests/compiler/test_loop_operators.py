@@ -118,6 +118,8 @@ def test_rows_that_are_stacked_within_a_step_stay_programs_of_their_own() -> Non
     loops = re.findall(r"time_loop\w*_kernel\[(.*?)\]\(", source)
     assert loops
     assert all(grid == "(a0.shape[0],)" for grid in loops), loops
+
+
 def test_elimination_and_substitution_in_a_method_are_a_kernel_each(quick: Judge) -> None:
     given = problem(SYSTEM)
     source = compiled(given, Options(any_dtype=False))
