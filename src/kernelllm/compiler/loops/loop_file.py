@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
@@ -12,6 +13,7 @@ from kernelllm.compiler.loops.body import STEP
 from kernelllm.compiler.loops.inlined_loops import with_inlined_loop, with_inlined_steps
 from kernelllm.compiler.loops.inside_kernel import INSIDE
 from kernelllm.compiler.loops.loop import Carry, CarryChanges, LoopStep, loop_step
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
 if TYPE_CHECKING:
@@ -32,8 +34,18 @@ def written(problem: Problem, part: Part, instead: Callable[[], str], *, strict:
             if not any(_File(one, part, strict, fission=fission).inside(loop) for one, fission, loop in forms) and (text := instead()):
                 return text
             texts = (_File(one, part, strict, fission=fission).written(loop) for one, fission, loop in forms)
-            return next((text for text in texts if text), "")
+            text = next((text for text in texts if text), "")
+            return (_loops_left(text) and instead()) or text
     return instead()
+
+
+def _loops_left(source: str) -> bool:
+    """Whether the file's forward has a loop, beside one that went into a kernel."""
+    if INSIDE not in source:
+        return False
+    model = next(s for s in syntax_tree(source).body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
+    methods = [s for s in model.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"]
+    return any(isinstance(n, ast.For) for m in methods for n in ast.walk(m))
 
 
 def _forms(problem: Problem) -> Iterator[tuple[Problem, bool, LoopStep]]:
