@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kernelllm.compiler.emit.ast_tools import names, stored
-from kernelllm.compiler.loops.before_after import NamesReplaced
+from kernelllm.compiler.loops.before_after import NamesReplaced, free_name
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
 from kernelllm.compiler.loops.loop_forms import single_assignments, with_one_form
 from kernelllm.compiler.recurrences.slices_in_turn import (
@@ -97,7 +97,7 @@ def _called(
     if count is None:
         return None
     made.iter = syntax_tree(f"range({count.stop})", mode="eval").body
-    _with_counts(made, count.counter)
+    before = _with_counts(before, made, count)
     _with_ranges(before, made)
     outlined = Outliner(given, before, made, after, inside=True, many=True).done()
     if outlined is None:
@@ -118,8 +118,11 @@ def _with_ranges(before: list[ast.stmt], loop: Any) -> None:
                     loop.body = [*syntax_tree(f"{name}_in_step = {ast.unparse(value)}").body, *(inner.visit(s) for s in loop.body)]
 
 
-def _with_counts(loop: Any, counter: str) -> None:
-    """The counter itself, where it is no index, as an element of all counts."""
+def _with_counts(before: list[ast.stmt], loop: Any, count: Count) -> list[ast.stmt]:
+    """The statements before a loop with all counts, where it has its counter elsewhere than as an index; changes the loop's body."""
+    counter = count.counter
+    counts = free_name(f"{counter}_counts", {n for s in (*before, loop) for n in names(s)})
+    used = []
 
     class Counts(ast.NodeTransformer):
         def visit_Subscript(self, node: ast.Subscript) -> Any:
@@ -130,10 +133,13 @@ def _with_counts(loop: Any, counter: str) -> None:
             return node
 
         def visit_Name(self, node: ast.Name) -> Any:
-            plain = node.id == counter and isinstance(node.ctx, ast.Load)
-            return syntax_tree(f"{LOOPS}.counts[{counter}]", mode="eval").body if plain else node
+            if node.id != counter or not isinstance(node.ctx, ast.Load):
+                return node
+            used.append(node)
+            return syntax_tree(f"{counts}[{counter}]", mode="eval").body
 
     loop.body = [Counts().visit(s) for s in loop.body]
+    return [*before, *syntax_tree(f"{counts} = {LOOPS}.counts({count.stop})").body] if used else before
 
 
 class _LoopCall:
@@ -189,8 +195,6 @@ class _LoopCall:
         if not isinstance(node, ast.Subscript) or self.counter not in names(node.slice):
             return None
         back = ", backwards=True" if self.backwards else ""
-        if ast.unparse(node.value) == f"{LOOPS}.counts":
-            return f"{LOOPS}.counts({self.start}, {self.stop}{back})"
         items = list(getattr(node.slice, "elts", [node.slice]))
         places = [i for i, item in enumerate(items) if self.counter in names(item)]
         at = items[places[0]]

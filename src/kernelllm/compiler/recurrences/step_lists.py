@@ -98,10 +98,9 @@ def slices(tensor: torch.Tensor, dim: int, start: Any, stop: Any, *, backwards: 
     return made.flip(0) if backwards else made
 
 
-def counts(start: Any, stop: Any, *, backwards: bool = False) -> torch.Tensor:
-    """The counts of a loop's steps."""
-    made = torch.arange(start, stop)
-    return made.flip(0) if backwards else made
+def counts(stop: Any) -> torch.Tensor:
+    """The counts up to a loop's last one."""
+    return torch.arange(stop)
 
 
 class _AsGiven(torch.autograd.Function):
