@@ -53,6 +53,25 @@ def get_inputs(): return [torch.randn(batch, length, width)]
 def get_init_inputs(): return [width, hidden]
 """
 
+DIAGONALS = """
+class Model(nn.Module):
+    def forward(self, costs):
+        with torch.enable_grad():
+            x = costs.detach().requires_grad_()
+            places = torch.arange(x.size(2), device=x.device)
+            last = torch.zeros_like(x[:, 0])
+            before = torch.zeros_like(last)
+            for d in range(x.size(1)):
+                side = F.pad(before[:, :-1], (1, 0))
+                side = torch.where((places == 0) & (d == 0), 1.0, side)
+                before, last = last, x[:, d] - torch.logsumexp(torch.stack([last, side]), 0)
+            grads = torch.autograd.grad(last.mean(), [x])
+        return grads
+batch, steps, width = 4, 9, 6
+def get_inputs(): return [torch.randn(batch, steps, width)]
+def get_init_inputs(): return []
+"""
+
 FARTHEST = """
 class Model(nn.Module):
     def __init__(self, samples):
@@ -104,7 +123,7 @@ def get_init_inputs(): return []
 """
 
 
-@pytest.mark.parametrize(("text", "backward"), [(FIELD, False), (CELL, True)], ids=["field", "cell"])
+@pytest.mark.parametrize(("text", "backward"), [(FIELD, False), (CELL, True), (DIAGONALS, False)], ids=["field", "cell", "diagonals"])
 def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, backward: bool) -> None:
     given = msgspec.structs.replace(problem(text), tags=("gradients",) if backward else ())
     source = compiled(given, Options(backward=backward, any_dtype=False))

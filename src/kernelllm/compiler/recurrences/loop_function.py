@@ -319,7 +319,7 @@ def _others(
     with torch.enable_grad():
         fresh = [v.detach().requires_grad_() if i in sources else v for i, v in enumerate(values)]
         dims = tuple(0 if i < core.carried + core.sliced else None for i in range(len(values)))
-        results = torch.vmap(core.step, in_dims=dims)(*states, *fresh[core.carried :])
+        results = torch.vmap(core.step, in_dims=dims)(*(s.detach() for s in states), *fresh[core.carried :])
         pairs = [(results[i], g) for i, g in zip(wanted, made, strict=True)]
         pairs += [(results[core.carried + k], g) for k, g in zip(outs, out_grads, strict=True)]
         pairs = [(r, g) for r, g in pairs if r.requires_grad]
