@@ -113,6 +113,44 @@ def get_inputs(): return [torch.rand(batch, n), torch.rand(batch, n) + 3.0, torc
 def get_init_inputs(): return []
 """
 
+ALIGNED = """
+class Model(nn.Module):
+    def forward(self, x):
+        state = x[:, 0]
+        for t in range(1, x.size(1)):
+            moved = [F.pad(state[:, :-k], (k, 0), value=-1e9) for k in (1, 2)]
+            state = torch.logsumexp(torch.stack([state, *moved]), 0) + x[:, t]
+        return torch.logsumexp(state, 1)
+batch, length, states = 6, 12, 9
+def get_inputs(): return [torch.randn(batch, length, states)]
+def get_init_inputs(): return []
+"""
+
+SYSTEM = """
+class Model(nn.Module):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+    def solve(self, low, diagonal, up, right):
+        n = right.shape[1]
+        c, d = [up[:, 0] / diagonal[:, 0]], [right[:, 0] / diagonal[:, 0]]
+        for i in range(1, n):
+            m = diagonal[:, i] - low[:, i] * c[-1]
+            c.append(up[:, i] / m)
+            d.append((right[:, i] - low[:, i] * d[-1]) / m)
+        x = [d[-1]]
+        for i in range(n - 2, -1, -1):
+            x.append(d[i] - c[i] * x[-1])
+        return torch.stack(x[::-1], 1)
+    def forward(self, value, slope):
+        for _ in range(self.steps):
+            value = torch.relu(self.solve(slope, 3 + slope, 1 - slope, value))
+        return value
+batch, points = 6, 20
+def get_inputs(): return [torch.randn(batch, points), torch.rand(batch, points)]
+def get_init_inputs(): return [2]
+"""
+
 LONG = """
 class Model(nn.Module):
     def forward(self, x, y):
@@ -141,6 +179,23 @@ def test_a_loop_without_gradients_is_one_kernel_where_it_would_be_launched_or_un
     assert "FIXED_SIZES" not in source
     assert ("h0 = torch.empty((1, " in source) == (text is FARTHEST)  # of a state that nobody reads, the last step alone is kept
     verdict = quick.judge(problem(text), Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
+def test_rows_that_are_stacked_within_a_step_stay_programs_of_their_own() -> None:
+    given = msgspec.structs.replace(problem(ALIGNED), tags=("gradients",))
+    source = compiled(given, Options(backward=True, any_dtype=False))
+    loops = re.findall(r"time_loop\w*_kernel\[(.*?)\]\(", source)
+    assert loops
+    assert all(grid == "(a0.shape[0],)" for grid in loops), loops
+
+
+def test_elimination_and_substitution_in_a_method_are_a_kernel_each(quick: Judge) -> None:
+    given = problem(SYSTEM)
+    source = compiled(given, Options(any_dtype=False))
+    assert len(re.findall(r"def time_loop\w*_kernel", source)) == 2
+    assert "FIXED_SIZES" not in source
+    verdict = quick.judge(given, Candidate(source=source))
     assert verdict.correct, verdict.message
 
 

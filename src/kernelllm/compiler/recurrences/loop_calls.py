@@ -37,16 +37,18 @@ def with_loop_operators(problem: Problem, fewest: int = 0) -> Problem | None:
         return None
     found = 0
     for cls in (s for s in tree.body if isinstance(s, ast.ClassDef)):
-        for method in (s for s in cls.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"):
-            found += _changed(method)
+        methods = [s for s in cls.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"]
+        looping = {f"self.{m.name}" for m in methods if any(isinstance(n, ast.For) for n in ast.walk(m))}
+        for method in methods:
+            found += _changed(method, looping)
     if not found:
         return None
     source = ast.unparse(ast.fix_missing_locations(tree))
     return msgspec.structs.replace(problem, source=source.replace(_LEFT, f"{fewest}, {found > 1}"))
 
 
-def _changed(method: ast.FunctionDef) -> int:
-    """How many loops of a method have become calls; changes it."""
+def _changed(method: ast.FunctionDef, looping: set[str]) -> int:
+    """How many loops of a method have become calls; changes it. ``looping``: methods with loops, around which another loop stays."""
     if method.args.vararg or method.args.kwarg or not method.args.args or method.args.args[0].arg != "self":
         return 0
     body, count = _without_blocks(method.body), 0
@@ -55,7 +57,8 @@ def _changed(method: ast.FunctionDef) -> int:
     rest = body
     while (at := next((i for i, s in enumerate(rest) if isinstance(s, ast.For)), None)) is not None:
         loop: Any = rest[at]
-        made = _called(given, [*done, *rest[:at]], loop, rest[at + 1 :], count)
+        around = any(ast.unparse(n) in looping for n in ast.walk(loop) if isinstance(n, ast.Attribute))
+        made = None if around else _called(given, [*done, *rest[:at]], loop, rest[at + 1 :], count)
         if made is None:
             done, rest = [*done, *rest[: at + 1]], rest[at + 1 :]
             continue
