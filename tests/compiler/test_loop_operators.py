@@ -64,6 +64,29 @@ class Model(nn.Module):
 batch, length, states = 6, 12, 9
 def get_inputs(): return [torch.randn(batch, length, states)]
 def get_init_inputs(): return []
+SYSTEM = """
+class Model(nn.Module):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+    def solve(self, low, diagonal, up, right):
+        n = right.shape[1]
+        c, d = [up[:, 0] / diagonal[:, 0]], [right[:, 0] / diagonal[:, 0]]
+        for i in range(1, n):
+            m = diagonal[:, i] - low[:, i] * c[-1]
+            c.append(up[:, i] / m)
+            d.append((right[:, i] - low[:, i] * d[-1]) / m)
+        x = [d[-1]]
+        for i in range(n - 2, -1, -1):
+            x.append(d[i] - c[i] * x[-1])
+        return torch.stack(x[::-1], 1)
+    def forward(self, value, slope):
+        for _ in range(self.steps):
+            value = torch.relu(self.solve(slope, 3 + slope, 1 - slope, value))
+        return value
+batch, points = 6, 20
+def get_inputs(): return [torch.randn(batch, points), torch.rand(batch, points)]
+def get_init_inputs(): return [2]
 """
 
 LONG = """
@@ -93,6 +116,13 @@ def test_rows_that_are_stacked_within_a_step_stay_programs_of_their_own() -> Non
     loops = re.findall(r"time_loop\w*_kernel\[(.*?)\]\(", source)
     assert loops
     assert all(grid == "(a0.shape[0],)" for grid in loops), loops
+def test_elimination_and_substitution_in_a_method_are_a_kernel_each(quick: Judge) -> None:
+    given = problem(SYSTEM)
+    source = compiled(given, Options(any_dtype=False))
+    assert len(re.findall(r"def time_loop\w*_kernel", source)) == 2
+    assert "FIXED_SIZES" not in source
+    verdict = quick.judge(given, Candidate(source=source))
+    assert verdict.correct, verdict.message
 
 
 def test_parts_of_a_sum_over_one_step_less_are_as_long_as_the_host_says() -> None:

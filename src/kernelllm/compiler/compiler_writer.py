@@ -15,6 +15,7 @@ import msgspec
 from kernelllm.backends.base import open_backend
 from kernelllm.compiler import write_time
 from kernelllm.compiler.options import Options
+from kernelllm.compiler.recurrences import operator_file
 from kernelllm.compiler.subprocess_writer import SubprocessWriter
 from kernelllm.core.errors import CaptureError, KernelLLMError, UsageError
 from kernelllm.core.text import syntax_tree
@@ -280,19 +281,17 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
     """
     from kernelllm.compiler.emit import host_arithmetic
     from kernelllm.compiler.loops.substitution import with_systems
-    from kernelllm.compiler.recurrences import operator_file
     from kernelllm.problems.instance import with_gradients
 
     problem = with_systems(msgspec.structs.replace(problem, source=with_gradients(problem.source)))
-    known = known or Lowerings()
     if options.steps and not options.backward and (text := _in_steps(problem)):
         return text
+    known = known or Lowerings()
     text = _in_chunks(problem, options.settled, known)
     text = text or operator_file.written(problem, options.settled, lambda part, way: _whole_file(part, way, known))
     text = text or _whole_file(problem, options.settled, known)
-    if options.short or options.steps:
-        return text
-    return host_arithmetic.plain(text)  # last: loops are put into kernels by how their grids are written
+    # host arithmetic last: loops are put into kernels by how their grids are written
+    return text if options.short or options.steps else host_arithmetic.plain(text)
 
 
 def _in_steps(problem: Problem) -> str:
@@ -361,7 +360,8 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
         return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
 
     def looped() -> str:
-        return loop_file.written(problem, part_of_loop, strict=options.extern == "forbid")
+        text = loop_file.written(problem, part_of_loop, strict=options.extern == "forbid")
+        return text or operator_file.written_long(problem, options, lambda part, way: _whole_file(part, way, known))
 
     return unrolled() if options.backward or options.unroll else loop_file.chosen(problem, looped, unrolled)
 

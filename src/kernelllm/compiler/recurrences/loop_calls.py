@@ -19,23 +19,28 @@ _MODES = {"torch.enable_grad()": "True", "torch.no_grad()": "False", "torch.infe
 _LOOPS = "_loop_operators"
 
 
-def with_loop_operators(problem: Problem) -> Problem | None:
-    """The problem with calls in the place of its loops; None where it has none that can be one."""
+def with_loop_operators(problem: Problem, *, long: bool = False) -> Problem | None:
+    """The problem with calls in the place of its loops; None where it has none that can be one.
+
+    ``long``: only loops over a tensor's dimension, which are refused while they are traced where they are short or have products.
+    """
     try:
         tree = syntax_tree(problem.source)
     except SyntaxError:
         return None
     found = 0
     for cls in (s for s in tree.body if isinstance(s, ast.ClassDef)):
-        for method in (s for s in cls.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"):
-            found += _changed(method)
+        methods = [s for s in cls.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"]
+        looping = {f"self.{m.name}" for m in methods if any(isinstance(n, ast.For) for n in ast.walk(m))}
+        for method in methods:
+            found += _changed(method, looping, long)
     if not found:
         return None
     return msgspec.structs.replace(problem, source=ast.unparse(ast.fix_missing_locations(tree)))
 
 
-def _changed(method: ast.FunctionDef) -> int:
-    """How many loops of a method have become calls; changes it."""
+def _changed(method: ast.FunctionDef, looping: set[str], long: bool) -> int:
+    """How many loops of a method have become calls; changes it. ``looping``: methods with loops, around which another loop stays."""
     if method.args.vararg or method.args.kwarg or not method.args.args or method.args.args[0].arg != "self":
         return 0
     body, count = _without_blocks(method.body), 0
@@ -44,7 +49,8 @@ def _changed(method: ast.FunctionDef) -> int:
     rest = body
     while (at := next((i for i, s in enumerate(rest) if isinstance(s, ast.For)), None)) is not None:
         loop: Any = rest[at]
-        made = _called(given, [*done, *rest[:at]], loop, rest[at + 1 :], count)
+        around = any(ast.unparse(n) in looping for n in ast.walk(loop) if isinstance(n, ast.Attribute))
+        made = None if around else _called(given, [*done, *rest[:at]], loop, rest[at + 1 :], count, long)
         if made is None:
             done, rest = [*done, *rest[: at + 1]], rest[at + 1 :]
             continue
@@ -70,7 +76,7 @@ def _without_blocks(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _called(
-    given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], number: int
+    given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], number: int, long: bool
 ) -> tuple[list[ast.stmt], list[ast.stmt]] | None:  # fmt: skip
     """The statements up to the call that stands for a loop, and those behind it."""
     try:
@@ -82,10 +88,10 @@ def _called(
         return None
     counter = made.target.id
     _with_counts(made, counter)
-    outlined = Outliner(given, before, made, after, inside=True, many=True).done()
+    outlined = Outliner(given, before, made, after, inside=True, many=not long).done()
     if outlined is None:
         return None
-    return _LoopCall(outlined, counter, number, over.args).statements(before, after)
+    return _LoopCall(outlined, counter, number, over.args, long).statements(before, after)
 
 
 def _with_counts(loop: Any, counter: str) -> None:
@@ -107,8 +113,8 @@ def _with_counts(loop: Any, counter: str) -> None:
 
 
 class _LoopCall:
-    def __init__(self, outlined: OutlinedLoop, counter: str, number: int, limits: list[ast.expr]) -> None:
-        self.outlined, self.counter, self.number = outlined, counter, number
+    def __init__(self, outlined: OutlinedLoop, counter: str, number: int, limits: list[ast.expr], long: bool) -> None:
+        self.outlined, self.counter, self.number, self.long = outlined, counter, number, long
         texts = [ast.unparse(limit) for limit in limits]
         self.start, self.stop = texts if len(texts) == 2 else ("0", texts[0])
 
@@ -138,10 +144,13 @@ class _LoopCall:
         values = [", ".join(part) for part in (
             [outlined.inputs[i] for i in carried], list(sliced.values()), [outlined.values[i] for i in fixed])]  # fmt: skip
         given = ", ".join(f"[{v}]" for v in values)
-        run = f"{back}, = {_LOOPS}.run(self, {name}, ({self.stop}) - ({self.start}), {given}, {len(more)})"
+        given += f", {len(more)}" + (", long=True" if self.long else "")
+        run = f"{back}, = {_LOOPS}.run(self, {name}, ({self.stop}) - ({self.start}), {given})"
         behind = [f"{r} = {r}[-1]" for r in last] + [f"{name}.append({_LOOPS}.StepStack({r}))" for r, name in lists.items()]
+        stacks = _Stacks(set(lists.values()))
+        changed = [stacks.visit(s) for s in after]
+        behind += [f"{name} = {_LOOPS}.stacked({name})" for name in sorted(stacks.picked)]
         made = syntax_tree("\n".join([step, run, *behind])).body
-        changed = [_Stacks(set(lists.values())).visit(s) for s in after]
         return [*before, *made], changed
 
     def _lists(self, kept: list[ast.stmt]) -> dict[str, str] | None:
@@ -184,17 +193,27 @@ class _LoopCall:
 
 
 class _Stacks(ast.NodeTransformer):
-    """``torch.stack(steps, 1)`` of lists that hold all steps at once."""
+    """``torch.stack(steps, 1)`` of lists that hold all steps at once. ``picked``: those of which elements are read, too."""
 
     def __init__(self, lists: set[str]) -> None:
         self.lists = lists
+        self.picked: set[str] = set()
 
     def visit_Call(self, node: ast.Call) -> Any:
-        self.generic_visit(node)
-        of_list = node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.lists
-        if of_list and ast.unparse(node.func) in ("torch.stack", "torch.cat"):
-            node.func = syntax_tree(f"{_LOOPS}.{ast.unparse(node.func).removeprefix('torch.')}ed", mode="eval").body
-        return node
+        of: Any = node.args[0] if node.args else None
+        backwards = isinstance(of, ast.Subscript) and ast.unparse(of.slice) == "::-1" and ast.unparse(node.func) == "torch.stack"
+        of_list = of.value if backwards else of
+        if isinstance(of_list, ast.Name) and of_list.id in self.lists and ast.unparse(node.func) in ("torch.stack", "torch.cat"):
+            made: Any = ast.Attribute(ast.Name(_LOOPS, ast.Load()), f"{ast.unparse(node.func).removeprefix('torch.')}ed", ast.Load())
+            node.func, node.args[0] = made, of_list
+            dim = next((ast.unparse(a) for a in (*node.args[1:], *(k.value for k in node.keywords if k.arg == "dim"))), "0")
+            return syntax_tree(f"{ast.unparse(node)}.flip({dim})", mode="eval").body if backwards else node
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        if isinstance(node.value, ast.Name) and node.value.id in self.lists:
+            self.picked.add(node.value.id)
+        return self.generic_visit(node)
 
 
 __all__ = ["STEP", "stored", "with_loop_operators"]

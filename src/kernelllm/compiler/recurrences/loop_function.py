@@ -38,6 +38,8 @@ from kernelllm.compiler.recurrences.step_graphs import (
 from kernelllm.compiler.recurrences.time_loop_text import TimeLoop, time_loop
 
 Tensors = tuple[torch.Tensor, ...]
+_LONG = 16
+"""As many steps, unrolled, are a long file that is slow to write."""
 _INDUCTORS = ("addcmul", "addcdiv", "lerp", "hypot", "softplus", "silu", "elu", "hardtanh", "leaky_relu", "logaddexp", "_softmax",
               "_log_softmax", "rsub", "frac", "trunc", "mish", "hardsigmoid", "hardswish", "threshold_backward", "logit",
               "xlogy")  # fmt: skip
@@ -48,12 +50,14 @@ _DECOMPOSED = [torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_nor
 
 def run(
     model: torch.nn.Module | None, step: Callable[..., Any], steps: Any, carried: Sequence[Any], sliced: Sequence[torch.Tensor],
-    fixed: Sequence[Any], results: int,
+    fixed: Sequence[Any], results: int, *, long: bool = False,
 ) -> Tensors:  # fmt: skip
     """The loop's results: what it carries, as the last step leaves it, and what each step makes, stacked along the first dimension.
 
     ``step`` takes what is carried, a slice of each of ``sliced``, and ``fixed``; it gives what is carried, and ``results`` more.
+    ``long``: a loop of few steps, or with products in them, is refused: unrolled it is as good.
     """
+    need(not long or getattr(getattr(steps, "node", None), "hint", steps) >= _LONG, "it has few steps")
     need(all(isinstance(v, torch.Tensor) for v in (*carried, *sliced)), "it carries what is no tensor")
     fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]  # type: ignore[call-overload]
     state = _state_of(model)
@@ -74,6 +78,7 @@ def run(
     with ExitStack() as stack:  # a function with a backward of its own: its graph would have another one
         patch(stack, torch.autograd.Function, "apply", _refused)
         graph = traced(functional(flat), examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
+    need(not long or not any(n.target in PRODUCTS for n in graph.graph.nodes), "its step has a product")
     return _Loop(graph, given, len(carried), len(sliced), steps, mode).results()
 
 
@@ -295,15 +300,18 @@ class StepStack:
         self.tensor = tensor
 
 
-def stacked(items: Sequence[Any], dim: int = 0) -> torch.Tensor:
-    """``torch.stack`` of a list that holds :class:`StepStack`."""
+def stacked(items: Sequence[Any] | torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """``torch.stack`` of a list that holds :class:`StepStack`, or of one that is stacked along the first dimension."""
+    if isinstance(items, torch.Tensor):
+        return items.movedim(0, dim)
     parts = [item.tensor if isinstance(item, StepStack) else item.unsqueeze(0) for item in items]
     whole: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
     return whole.movedim(0, dim)
 
 
-def cated(items: Sequence[Any], dim: int = 0) -> torch.Tensor:
+def cated(items: Sequence[Any] | torch.Tensor, dim: int = 0) -> torch.Tensor:
     """``torch.cat`` of a list that holds :class:`StepStack`."""
+    items = [StepStack(items)] if isinstance(items, torch.Tensor) else items
     need(all(isinstance(item, StepStack) for item in items) and len(items) == 1, "a list holds more than its steps")
     whole: torch.Tensor = items[0].tensor
     at = dim % (whole.dim() - 1)

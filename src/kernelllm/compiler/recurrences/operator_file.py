@@ -1,4 +1,4 @@
-"""The file of a problem with gradients whose loops are operators."""
+"""The file of a problem whose loops are operators: one with gradients, or with loops that would be long when unrolled."""
 
 from __future__ import annotations
 
@@ -16,9 +16,19 @@ log = logging.getLogger(__name__)
 
 
 def written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
-    """The file, by ``whole``; empty where the problem has no such loop, or that does not work."""
-    wanted = (options.backward or "autograd.grad(" in problem.source) and not options.unroll and not options.short
-    changed = with_loop_operators(problem) if wanted and options.trace != "export" else None
+    """The file of a problem with gradients, by ``whole``; empty where the problem has no such loop, or that does not work."""
+    wanted = options.backward or "autograd.grad(" in problem.source
+    return _written(problem, options, whole, long=False) if wanted else ""
+
+
+def written_long(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
+    """The same for a problem without gradients, whose loop would be unrolled: of loops over a tensor's dimension, with many steps."""
+    return _written(problem, options, whole, long=True)
+
+
+def _written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str], *, long: bool) -> str:
+    wanted = not options.unroll and not options.short and options.trace != "export"
+    changed = with_loop_operators(problem, long=long) if wanted else None
     if changed is None:
         return ""
     try:

@@ -18,6 +18,7 @@ from kernelllm.core.quiet import third_party_output
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.call_traces import CallTraces
+from kernelllm.judge.checks.operator_families import LIGHT
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
@@ -47,6 +48,8 @@ EXACT_LIMIT_GPU = 2**29
 """The same on a GPU: beyond 2 GiB of fp32 the small size alone shows the precision."""
 HEAVY_FLOPS = 1e9
 """FLOPs of one run beyond which the CPU makes fewer trials, and a float64 run only of the first trial."""
+LIGHT_COSTS = 10
+"""FLOPs that take the interpreter as long as one element that a light operator computes."""
 HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _OF_DOUBLE = 2.0**-20
@@ -73,17 +76,14 @@ class Reference:
         """What its calls give gradients of, beside the output; None where they run no backward."""
         self.forward_ops, self.forward_flops = Counter[str](), Counter[str]()
         """Operators and FLOPs of the forward alone, where there is a backward."""
-        self.ops: Counter[str] = Counter()
-        """Operators of one run, by name."""
-        self.flops: Counter[str] = Counter()
-        """FLOPs of the heavy ones among them."""
+        self.ops, self.flops = Counter[str](), Counter[str]()
+        """Operators of one run, by name, and FLOPs of the heavy ones among them."""
         self.changes_parameters = False  # whether a run so far wrote into parameters
         self.draws = False
         """Whether a run so far drew random numbers."""
         self.runs_on_a_cpu: bool | None = None  # None before :mod:`kernelllm.judge.trials.reference_runs.device_asserts` had to know
         self._exact = exact
-        self._conversions = False
-        """Whether a float64 run does the module's own conversions: where it is another computation without them."""
+        self._conversions = False  # whether a float64 run does the module's own: where it is another computation without them
         self._output_bytes: int | None = None
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
@@ -166,7 +166,7 @@ class Reference:
     @property
     def heavy(self) -> bool:
         """Whether one run is so much work that a CPU makes fewer trials. False before the first run."""
-        return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
+        return self.device == "cpu" and sum(self.flops.values()) + LIGHT_COSTS * self.ops[LIGHT] > HEAVY_FLOPS
 
     def run(self, inputs: list[Any], seed: int, *, refinable: bool = True, first: bool = False) -> ReferenceRun:
         """One call; an error of the reference is in the result. ``refinable``: the result can be refined (see
