@@ -149,3 +149,15 @@ def test_it_fits(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
     assert "\x1b" not in shown
     assert "1.5 KB" in shown
+
+
+def test_limits_are_a_line_each_and_few() -> None:
+    told = ["It refuses 16 bits.", "NaN gets lost. " * 20, "It cannot be copied.", "Attributes have no effect."]
+    noted = [Finding(check="limits", message=text, severity=Severity.INFO) for text in told]
+    verdict = msgspec.structs.replace(VERDICT, findings=(*VERDICT.findings, *noted))
+    rows = verdict_view.limit_rows(verdict, 60)
+    assert [label for label, _ in rows] == ["limits", "", "", ""]
+    cut = f"{(told[1])[:57]}..."
+    assert [text for _, text in rows] == [told[0], cut, told[2], "... 1 more with --json or -v"]
+    assert verdict_view.limit_rows(verdict, 0) == [("limits", told[0]), *(("", text) for text in told[1:])]
+    assert verdict_view.limit_rows(VERDICT, 60) == []

@@ -53,6 +53,19 @@ def get_inputs(): return [torch.randn(batch, length, width)]
 def get_init_inputs(): return [width, hidden]
 """
 
+ALIGNED = """
+class Model(nn.Module):
+    def forward(self, x):
+        state = x[:, 0]
+        for t in range(1, x.size(1)):
+            moved = [F.pad(state[:, :-k], (k, 0), value=-1e9) for k in (1, 2)]
+            state = torch.logsumexp(torch.stack([state, *moved]), 0) + x[:, t]
+        return torch.logsumexp(state, 1)
+batch, length, states = 6, 12, 9
+def get_inputs(): return [torch.randn(batch, length, states)]
+def get_init_inputs(): return []
+"""
+
 SYSTEM = """
 class Model(nn.Module):
     def __init__(self, steps):
@@ -97,6 +110,14 @@ def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, back
     assert all(source.count(f"{name}[") == 1 for name in loops)
     verdict = quick.judge(given, Candidate(source=source))
     assert verdict.correct, verdict.message
+
+
+def test_rows_that_are_stacked_within_a_step_stay_programs_of_their_own() -> None:
+    given = msgspec.structs.replace(problem(ALIGNED), tags=("gradients",))
+    source = compiled(given, Options(backward=True, any_dtype=False))
+    loops = re.findall(r"time_loop\w*_kernel\[(.*?)\]\(", source)
+    assert loops
+    assert all(grid == "(a0.shape[0],)" for grid in loops), loops
 
 
 def test_elimination_and_substitution_in_a_method_are_a_kernel_each(quick: Judge) -> None:

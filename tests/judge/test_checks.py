@@ -537,6 +537,15 @@ def test_what_is_made_of_parameters_may_be_made_anew_after_a_run_with_others(sta
     assert bool(kept) is (state == "reference")
 
 
+@pytest.mark.parametrize(("exact", "caught"), [(True, False), (False, True)])
+def test_other_kernels_without_tf32_are_no_kept_results(exact: bool, caught: bool) -> None:
+    again = Trial(sizes="original", seed=0, kind="repeated")
+    mine = run("a", "b", did="rounded")
+    runs = mine, replace(mine, trial=again), replace(mine, trial=again, did="exact", exact_products=exact)
+    found = checks.observed_findings(checks.load(["replay"]), observation(runs=runs))
+    assert any(finding.severity is Severity.FAIL for finding in found) is caught
+
+
 PRODUCT: dict[str, Any] = {
     "sizes": (SizeSet(label="original", inputs=("float32[64, 64]",)),),
     "runs": (run("a", "b"),),

@@ -94,5 +94,5 @@ def test_a_size_between_numbers_of_which_none_was_tried() -> None:
     assert sets_between(problem, [*tried, {"ROWS": 1500}], (1024, 2048), 2) == []
     assert sets_between(problem, tried, (1024,), 2) == []  # both sides of it are tried
     assert sets_outside(problem, tried, (20, 6000), 4) == [
-        {"ROWS": 7501}, {"ROWS": 19}, {"ROWS": 64, "LEFT": 7501}, {"ROWS": 64, "LEFT": 19}
+        {"ROWS": 7501}, {"ROWS": 64, "LEFT": 7501}, {"ROWS": 19}, {"ROWS": 64, "LEFT": 19}
     ]  # fmt: skip

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 100
 """Columns where standard output is not a terminal."""
 
+LIMIT = "limits"
+FEW = 3
+"""Rows of what is for the record, where not all are asked for."""
+_LABELS = 11
+"""Columns of the labels before the text."""
+
 Rows = list[tuple[str, str]]
 
 
-def show_verdict(title: str, verdict: Verdict) -> None:
-    """Print what ``check`` found."""
+def show_verdict(title: str, verdict: Verdict, *, whole: bool = False) -> None:
+    """Print what ``check`` found; ``whole``: with all that is for the record, not a line each of some."""
     took = f"{verdict.seconds:.1f} s" + (" when it was judged" if verdict.recorded else "")
-    show(title, [*verdict_rows(verdict), ("took", took)], verdict)
+    limits = limit_rows(verdict, 0 if whole else stdout().width - _LABELS)
+    show(title, [*verdict_rows(verdict), *limits, ("took", took)], verdict)
 
 
 def show(title: str, rows: Rows, verdict: Verdict | None) -> None:
@@ -58,8 +65,10 @@ def _page(title: str, rows: Rows, verdict: Verdict | None) -> list[RenderableTyp
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
+    dim = False
     for label, text in rows:
-        grid.add_row(label, Text(text, style=_style(label, verdict)))
+        dim = (dim and not label) or label == LIMIT  # lines without a label belong to the one above
+        grid.add_row(label, Text(text, style="dim" if dim else _style(label, verdict)))
     parts: list[RenderableType] = ["", Text(title, style="bold"), grid]
     if verdict is not None and verdict.kernels:
         parts += ["", _kernel_table(verdict)]
@@ -121,6 +130,18 @@ def findings_rows(verdict: Verdict) -> Rows:
     place = [f" (line {f.line})" if f.line else "" for f in shown]
     texts = ["see the status" if f.message in verdict.message else f"{f.message}{at}" for f, at in zip(shown, place, strict=True)]
     return [(str(f.severity), f"{f.check}: {text}") for f, text in zip(shown, texts, strict=True)]
+
+
+def limit_rows(verdict: Verdict, width: int) -> Rows:
+    """What checks noted for the record, a line of so many columns each and few of them; all of it where ``width`` is 0."""
+    found = [f.message if f.check == "limits" else f"{f.check}: {f.message}" for f in verdict.findings if f.severity is Severity.INFO]
+    shown = found if not width else [_cut(" ".join(text.split()), width) for text in found[:FEW]]
+    left = f"... {len(found) - len(shown)} more with --json or -v"
+    return [("" if number else LIMIT, text) for number, text in enumerate([*shown, *([left] if len(found) > len(shown) else [])])]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(width - 3, 1)].rstrip()}..."
 
 
 def _sizes(verdict: Verdict) -> list[str]:

@@ -70,9 +70,15 @@ class DeviceAccess(StrEnum):
 
 
 class IllegalAccess(Exception):
-    """A kernel read or wrote outside of every tensor that it was given."""
+    """A kernel read or wrote outside of every tensor that it was given. ``line``: of the candidate, where no frame shows it."""
+
+    def __init__(self, text: str, line: int = 0) -> None:
+        super().__init__(text)
+        self.line = line
 
 
+STORED_TWICE = "a race: a program stores"
+"""Begins the text of one about different values that programs of a launch store in one place."""
 COMPILE_THREADS = "KERNELLLM_COMPILE_THREADS"
 """In a worker's environment: threads in which it may compile at once."""
 LAUNCH = "launch: "
@@ -168,6 +174,9 @@ class Launches:
         ``in_order``: the programs of a launch run from the first to the last. With either, it is the run before once more.
         ``exact_products``: nothing is rounded to TF32, though a kernel asks for it. For INTERPRET.
         """
+
+    def begin_at(self, turn: int) -> None:
+        """The first launch of each autotuned kernel has the configuration of this number. For INTERPRET."""
 
     def ran_backwards(self) -> bool:
         """Whether the programs of any launch of the latest run went from the last to the first. For mode INTERPRET."""

@@ -24,7 +24,7 @@ from kernelllm.judge.target_compile import CompileBeside
 from kernelllm.judge.timing import measure
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
-from kernelllm.judge.trials.autotune_configurations import configurations, try_remaining
+from kernelllm.judge.trials.autotune_configurations import configurations, merged, try_remaining
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_unit_sizes
@@ -41,7 +41,7 @@ from kernelllm.judge.trials.inputs.shape_trials import (
 )
 from kernelllm.judge.trials.inputs.unconstrained_inputs import try_unconstrained_inputs
 from kernelllm.judge.trials.reference_runs.reference import Reference
-from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state
+from kernelllm.judge.trials.reference_runs.reference_results import has_hidden_state, writes_twice
 from kernelllm.judge.trials.sampled_programs import SampledOutput, compare_sampled, report_unwritten
 from kernelllm.judge.trials.schedule import TrialSeeds
 from kernelllm.judge.trials.state.state_dicts import try_state_dict
@@ -211,8 +211,10 @@ class Evaluation:
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
-            else:
+            else:  # of several values for one place another one may stay in every run, and these are held against each other
+                worker.in_order = writes_twice(reference, reference.inputs(seed), seed)
                 self._compare_uses(worker, references, seed)
+                worker.in_order = False
             if self._seen.fixed:
                 with self._context.references.borrowed(self._problem) as others:
                     try_other_sizes(worker, others, self._seen.fixed, seed)
@@ -262,15 +264,15 @@ class Evaluation:
             if worker.lost:
                 build(worker, references[0])
             seed = TrialSeeds(self._problem, self._candidate).derive("configurations")
-            try_remaining(worker, references[0], seed, configurations(worker))
+            ran = try_remaining(worker, references[0], seed, configurations(worker))
             with self._context.references.large(self._problem, frozenset(seen.fixed), references) as large:
-                there = SampledOutput(seen.trials.watched)
+                there = SampledOutput(seen.trials.watched, configurations=ran)
                 if large is not None and (names := compare_sampled(worker, large, there)):
                     seen.sampled, seen.sampled_kernels = large.label, frozenset(names)
                 if large is not None:
                     seen.findings += report_unwritten(large.label, there.unwritten_read)
             self._try_beyond(worker, references)
-            seen.configurations = configurations(worker)
+            seen.configurations = merged(there.configurations, configurations(worker))
         except CandidateFailure as failure:
             seen.trials.failure = failure.kept()
 

@@ -58,6 +58,8 @@ class TrialRun:
     kernel_flops: float = 0.0
     """*worker*: arithmetic in kernels in this run; 0 where nothing counts it (on a GPU)."""
     did: str = ""
+    exact_products: bool = False
+    """Whether no product was rounded to TF32, as the file may have been told: it may launch other kernels then."""
     """*worker*: equal in runs with the same launches (where there is no GPU) and operators."""
 
     @property

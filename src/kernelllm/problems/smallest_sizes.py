@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -85,15 +86,16 @@ def _sets_of(
     small = {slot: min(one[slot] for one in sets) for slot in original} if len(sets) > 1 else sets[0]  # where the first set is large
     small = {slot: _FEW if slot in varying and value > _MANY else value for slot, value in small.items()}
     dry_runs, found = DryRuns(problem), list[dict[str, Any]]()
-    for slot in varying:
+    asked = [[(slot, wanted) for wanted in lengths({original[slot], *(one[slot] for one in sets)})] for slot in varying]
+    # by turns: many lengths of the first slot leave no room for those of others
+    for slot, wanted in (one for several in itertools.zip_longest(*asked) for one in several if one is not None):
         equal = tuple(other for other in varying if original[other] == original[slot])
-        for wanted in lengths({original[slot], *(one[slot] for one in sets)}):
-            tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in wanted]
-            made = [overridden(problem, original, {**others, **values}) for others in (sets[0], small) for values in tries]
-            new = next((one for one in made if one not in found and affordable(dry_runs, one)), None)
-            found += [] if new is None else [new]
-            if len(found) == most:
-                return found
+        tries = [dict.fromkeys(group, length) for group in ((slot,), equal) for length in wanted]
+        made = [overridden(problem, original, {**others, **values}) for others in (sets[0], small) for values in tries]
+        new = next((one for one in made if one not in found and affordable(dry_runs, one)), None)
+        found += [] if new is None else [new]
+        if len(found) == most:
+            return found
     return found
 
 

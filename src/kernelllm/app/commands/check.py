@@ -68,5 +68,5 @@ def check(
     else:
         from kernelllm.app.verdict_view import show_verdict
 
-        show_verdict(f"{name} against {opened.name}", verdict)
+        show_verdict(f"{name} against {opened.name}", verdict, whole=bool(ctx.meta.get("kernelllm.verbose")))
     ctx.exit({Status.CORRECT: 0, Status.PROBLEM_ERROR: 2}.get(verdict.status, 1))

@@ -43,6 +43,12 @@ class _Calls:
 class _Runs:
     number = 0
     again = False
+    turn = 0
+    """The configuration with which each kernel begins."""
+
+
+def begin_at(turn: int) -> None:
+    _Runs.turn = turn
 
 
 def begin_run(*, again: bool) -> None:
@@ -61,7 +67,7 @@ def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def run_next(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Stands for Autotuner.run: each launch has the next configuration, since a GPU may find any of them the fastest."""
-    calls = _calls_of.setdefault(self, _Calls())
+    calls = _calls_of.setdefault(self, _Calls(launches=_Runs.turn))
     if calls.run != _Runs.number:
         if _Runs.again:
             calls.launches = calls.before
@@ -106,12 +112,15 @@ def _measure(self: Any, calls: _Calls, configs: list[Any], args: tuple[Any, ...]
 
 def _run_sampled(self: Any, sampling: Sampling, calls: _Calls, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """First what pruning left at no size before: only here it can be seen."""
+    sampling.tuned.add(self.base_fn)
     new = [c for c in configs if _name(c) not in calls.known]
+    begin = _Runs.turn % len(new) if new else 0
+    new = [*new[begin:], *new[:begin]]
     result = _run(self, [*new, *(c for c in configs if c not in new)], args, kwargs, offered=())
     chosen = _name(self.best_config)
     tried = [_name(c) for c in new]
     calls.known.update(tried[: tried.index(chosen) + 1] if chosen in tried else tried)
-    sampling.configurations_left |= not calls.known.issuperset(tried)
+    sampling.configurations_left |= not calls.known.issuperset(tried) and begin + 1 < len(tried)
     return result
 
 
@@ -129,6 +138,7 @@ def _run(
     self: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any], offered: Sequence[str] | None = None
 ) -> Any:
     failure: Exception | None = None
+    tuned.several = len(self.configs) > 1
     tuned.offered = [_name(c) for c in configs] if offered is None else offered
     for config in configs:
         named = {**self.nargs, **kwargs, **config.all_kwargs()}

@@ -108,6 +108,8 @@ class _Tuned:
     """Configurations that pruning left for the launch under way."""
     running = ""
     """The one of them that it has."""
+    several = False
+    """Whether the kernel has more than one."""
     measuring = False
     """Whether it stands for those that a GPU makes to find the fastest configuration: of these nothing is noted."""
 

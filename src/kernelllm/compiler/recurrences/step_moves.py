@@ -103,6 +103,8 @@ class MovingRules:
     def do_cat(self, node: Any, index: Index) -> Any:
         parts: Any = node.args[0]
         at = self.dim_of(node) % rank(node)
+        if index[at].isdigit() and all(same(part.meta["val"].shape[at], 1) for part in parts):  # one of several that were stacked
+            return self.value(parts[int(index[at])], (*index[:at], "0", *index[at + 1 :]))
         made, end = "", "0"
         for part in parts:
             size = self.sizes.text(part.meta["val"].shape[at])
@@ -120,7 +122,7 @@ class MovingRules:
             d = rank(node) - 1 - i
             low, high = pads[2 * i], pads[2 * i + 1]
             if low != 0:
-                found[d] = f"({index[d]} - {self.value(low, ())})"
+                found[d] = f"({index[d]} + {-low})" if isinstance(low, int) and low < 0 else f"({index[d]} - {self.value(low, ())})"
                 tests.append(f"({found[d]} >= 0)")
             if high != 0:
                 tests.append(f"({found[d]} < {self.sizes.text(source.meta['val'].shape[d])})")

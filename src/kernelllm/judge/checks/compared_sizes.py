@@ -17,6 +17,8 @@ _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
 _SOLVED, _SELDOM = range(17, 4097), 8
 """Sizes that are tried in a comparison, and the share of them for which it may hold: for more, any size will do."""
+_INEXACT = 41, 83, 47
+"""Numbers of which some multiple, times their reciprocal in float32, is a little less than whole."""
 _PERIODIC = ast.Mod | ast.BitAnd | ast.BitXor
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Mod | ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift
 
@@ -59,7 +61,28 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
     found |= {(0, value) for value in listed if _LEAST <= value <= _LARGEST} | {(0, value) for value in _few(compares, named)}
     found |= {(0, value) for node in compares for value in _solutions(node, named)}
     found |= {(0, max((by * k + left for k in range(1, 16)), key=_divisors)) for by, left in found if by > _SOLVED.stop // 4}
-    return tuple(sorted(found))
+    return tuple(sorted(found | ({(0, value) for value in _INEXACT} if _divides_by_reciprocals(source) else set())))
+
+
+def _divides_by_reciprocals(source: str) -> bool:
+    """Whether a number is multiplied by a reciprocal and made whole, as ``(i * (1.0 / columns)).to(tl.int32)``."""
+    known = parse_source(source)
+    nodes = known.nodes if known is not None else ()
+    reciprocal = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) and _is_one(n.left) for n in nodes)
+    return reciprocal and any(_made_whole(node) for node in nodes)
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 1
+
+
+def _made_whole(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.BinOp(op=ast.Mult())), args=[ast.Attribute(attr="int32" | "int64")]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="floor" | "cast"), args=[ast.BinOp(op=ast.Mult()), *_]):
+            return True
+    return False
 
 
 def _solutions(node: ast.Compare, named: dict[str, int]) -> list[int]:

@@ -66,8 +66,10 @@ class Replay:
                 number = runs.index(without[0]) + 1
                 message = f"Call {number} is answered without launching a kernel (sizes {size}): an earlier result, or a CUDA graph."
                 return [Finding(check=self.name, message=f"{message} Launch the kernels in every call.")]
-            if kept := _less_when_repeated([run for run in runs if run.trial.kind != "repeated" or id(run) not in other_before]):
-                return [Finding(check=self.name, message=f"{kept} (sizes {size}). Compute in every call.")]
+            compared = [run for run in runs if run.trial.kind != "repeated" or id(run) not in other_before]
+            for exact in (False, True):  # other kernels may serve then
+                if kept := _less_when_repeated([run for run in compared if run.exact_products == exact]):
+                    return [Finding(check=self.name, message=f"{kept} (sizes {size}). Compute in every call.")]
             runs = [run for run in runs if run.trial.kind != "repeated"]
             if len(runs) < _LEAST_RUNS:
                 continue

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from kernelllm.backends.base import STORED_TWICE
 from kernelllm.core.closing import Closing
 from kernelllm.core.errors import WorkerError
 from kernelllm.core.types import Status
@@ -25,6 +26,7 @@ _FIRST_OUTPUT = 2**16
 OUTPUT_ROOM, OUTPUT_FACTOR = 2**26, 4
 """A candidate's outputs may take so many bytes, and so many times what the reference's take, before they are known to be wrong."""
 TOTAL = 8
+_MOST_TRACED = 16
 R = TypeVar("R")
 _Packed = tuple[Any, tuple[p.TensorSpec, ...], Arena]
 """A value's tree, and where its tensors lie."""
@@ -74,8 +76,14 @@ class CandidateProcess(Closing):
         self._state_bytes = 0
         self.reference_output_bytes: Callable[[], int] = lambda: 0
         """What the reference's outputs take at the sizes at hand. Asked only of a candidate that needs more than :data:`OUTPUT_ROOM`."""
+        self.writes_twice: Callable[[list[Any], int], bool] = lambda inputs, seed: False
+        """Whether the reference does so on these inputs. Asked where the candidate writes different values to one place."""
+        self.in_order = False
+        """Whether the programs of every launch run from the first to the last."""
         self.exact_products = False
         """Whether the interpreter rounds no operands of products to TF32, where a kernel asks for that."""
+        self.turn = 0
+        """Of each autotuned kernel, the configuration that its first launch has."""
         self.renamed: dict[str, torch.Tensor] = {}
         """State that the model has under other names and takes by its own ``load_state_dict``, with the latest values."""
         self.ended: list[Ended] = []
@@ -84,6 +92,10 @@ class CandidateProcess(Closing):
     def cut(self) -> None:
         """Have the worker killed, from any thread; a command that is under way then fails."""
         self._worker.cut()
+
+    def restart(self, turn: int) -> None:
+        """Have another worker build the next model, in which autotuned kernels begin with the configuration of this number."""
+        self.turn, self.lost = turn, True
 
     def close(self) -> None:
         """Kill the worker with all it started; free what it saw."""
@@ -169,17 +181,9 @@ class CandidateProcess(Closing):
             self._worker, self.lost, self._opened = self._spawn(), False, False
         tree, specs, arena = self._pack([list(init[0]), dict(init[1])], "arguments")  # the model may keep them
         self._open(arena)
-        reply = self.ask(
-            p.Construct,
-            (arena,),
-            args=p.Values(tree, specs, self._worker.ref(arena, (arena,))),
-            seed=seed,
-            there=there,
-            fake=fake,
-            gradients=gradients,
-            beside=beside,
-            copied=copied,
-        )
+        bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
+        fields: dict[str, Any] = {"seed": seed, "there": there, "fake": fake, "gradients": gradients, "beside": beside, "copied": copied}
+        reply = self.ask(p.Construct, (arena,), args=bag, turn=self.turn, **fields)
         return _expect(reply, p.Constructed)
 
     def load(
@@ -193,8 +197,7 @@ class CandidateProcess(Closing):
             state, by = {**state, **self.renamed}, "renamed"
         self._state_bytes = max(self._state_bytes, sum(t.numel() * t.element_size() for t in state.values()))
         tree, specs, arena = self._pack(list(state.values()), "state", guarded=False)  # the model copies them
-        # one index each, even where two names share a tensor
-        bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))
+        bag = p.Values(tree, specs, self._worker.ref(arena, (arena,)))  # one index each, even where two names share a tensor
         fields: dict[str, Any] = {"names": tuple(state), "values": bag, "training": training, "dtype": dtype, "swap": swap, "by": by}
         _expect(self.ask(p.LoadState, (arena,), **fields), p.Done)
 
@@ -207,30 +210,37 @@ class CandidateProcess(Closing):
 
         Its outputs are private copies: nothing the worker does later changes them.
         """
+        left = _MOST_TRACED  # each kernel is traced once in each order
+        while True:
+            try:
+                return self._run(inputs, seed, hold, {"named": named or {}, "in_order": self.in_order, **flags})
+            except CandidateFailure as failure:
+                if not (left := left - 1) or not failure.message.startswith(STORED_TWICE) or not self.writes_twice(inputs, seed):
+                    raise
+
+    def _run(self, inputs: list[Any], seed: int, hold: bool, flags: dict[str, Any]) -> CandidateRun:
         originals = values.flatten(inputs)
         self._timed_sets.clear()
         tree, specs, arena = self._pack(inputs, "held inputs" if hold else "inputs")  # outputs may be views of them
         output = self._arena("output", _FIRST_OUTPUT)
         output.poison()
         _synchronize(self.device)
-        both = (arena, output)
-        start = time.perf_counter()
+        both, start = (arena, output), time.perf_counter()
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
-        fields: dict[str, Any] = {"inputs": bag, "output": self._worker.ref(output, both), "seed": seed, "hold": hold, "named": named or {}}
-        reply = self.ask(p.RunOnce, both, **fields, exact_products=self.exact_products, **flags)
-        wall_ms = (time.perf_counter() - start) * 1000
+        fields: dict[str, Any] = {"seed": seed, "hold": hold, "exact_products": self.exact_products, **flags}
+        reply = self.ask(p.RunOnce, both, inputs=bag, output=self._worker.ref(output, both), **fields)
+        counted: dict[str, Any] = {"wall_ms": (time.perf_counter() - start) * 1000}
         ran, output = self._grown(reply, p.Ran, output)
         (value,) = self._take(ran.tensors, output, ran.tree)
         _intact(arena, specs)
         mutated = {i: now.clone() for i, t in enumerate(originals) if _differs(now := arena.view(specs[i]), t)}
-        counted = {name: getattr(ran, name) for name in p.RunStatistics.__struct_fields__}
-        return CandidateRun(value=value, mutated=mutated, wall_ms=wall_ms, **counted)
+        counted |= {name: getattr(ran, name) for name in p.RunStatistics.__struct_fields__}
+        return CandidateRun(value=value, mutated=mutated, **counted)
 
     def sample(self, inputs: list[Any], seed: int, seconds: float, output_bytes: int, programs: tuple[float, ...] = ()) -> SampledRun:
         """One call of which launches run some programs. ``output_bytes``: room for what they wrote; ``programs``: some that run."""
         tree, specs, arena = self._pack(inputs, "inputs", guarded=False)
-        output = self._arena("output", output_bytes)
-        both = (arena, output)
+        both = (arena, output := self._arena("output", output_bytes))
         bag = p.Values(tree, specs, self._worker.ref(arena, both))
         told: dict[str, Any] = {"seed": seed, "seconds": seconds, "programs": programs}
         reply = self.ask(p.SamplePrograms, both, inputs=bag, output=self._worker.ref(output, both), **told)

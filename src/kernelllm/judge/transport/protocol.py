@@ -107,6 +107,7 @@ class Construct(msgspec.Struct, tag="construct"):
     beside: bool = False  # the model that was built before stays, and LoadState may take it back
     copied: bool = False  # the model that was built before stays, and this one is a copy of it (copy.deepcopy)
     gradients: Gradients | None = None  # every later call of the model runs its backward too
+    turn: int = 0  # of each autotuned kernel, the configuration that its first launch has
 
 
 class LoadState(msgspec.Struct, tag="load_state"):

@@ -22,6 +22,8 @@ from kernelllm.judge.trials.state.alternate_states import missing_but_used
 from kernelllm.judge.trials.state.parameter_states import TF32_EXACT, ParameterStates
 from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_trial, same
 
+_SPARE = 5
+"""Times what one command may take that a worker must have left for trials which are made where a run is quick: others follow."""
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
 
 
@@ -61,7 +63,7 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
             if planned.is_first:
                 conclude_trial(size, planned, first.take_call())
                 _refuse_missing(size, first.missing)
-            elif not (planned.only_if_fast and size.reference.heavy):
+            elif not (planned.only_if_fast and (size.reference.heavy or size.process.left < _SPARE * size.process.seconds)):
                 _run_in_state(size, planned, states)
             share.let_exclusive_in()
         size.held.check(size.process)

@@ -14,7 +14,7 @@ from kernelllm.judge.trials.reference_runs.reference import Reference
 
 Configurations = Mapping[str, Mapping[str, bool]]
 """Kernel to its configurations, and whether each ran."""
-_SECONDS = 2.0
+_SECONDS, _MOST = 2.0, 6
 _RULES = Rules(tolerance=1e-2, precise=False)
 
 
@@ -23,21 +23,43 @@ def configurations(process: CandidateProcess) -> Configurations:
     return {kernel.name: kernel.configurations for kernel in process.report().kernels if kernel.configurations}
 
 
-def try_remaining(process: CandidateProcess, reference: Reference, seed: int, known: Configurations) -> None:
-    """Each launch has the next configuration: run until all had a turn. Raises CandidateFailure where an output is wrong."""
-    runs = max((sum(not ran for ran in of_kernel.values()) for of_kernel in known.values()), default=0)
-    if not runs:
-        return
+def merged(known: Configurations, more: Configurations) -> Configurations:
+    """Both: a configuration ran where it did in any of them."""
+    return {
+        kernel: {name: known.get(kernel, {}).get(name, False) or more.get(kernel, {}).get(name, False) for name in names}
+        for kernel in {**known, **more} for names in [{**known.get(kernel, {}), **more.get(kernel, {})}]
+    }  # fmt: skip
+
+
+def _next(known: Configurations) -> int | None:
+    """The place of a configuration that did not run among those of its kernel; None where all ran."""
+    return next((number for of_kernel in known.values() for number, ran in enumerate(of_kernel.values()) if not ran), None)
+
+
+def try_remaining(process: CandidateProcess, reference: Reference, seed: int, known: Configurations) -> Configurations:
+    """Each launch has the next configuration: run until all had a turn. Where a file keeps what its first launch compiled, another worker
+    begins with the next one. Those that ran. Raises CandidateFailure where an output is wrong."""
+    if _next(known) is None:
+        return known
     inputs = reference.inputs(seed)
     with reference.buffers_restored():
         expected = reference.run(inputs, seed)
     build(process, reference)
-    end = time.monotonic() + _SECONDS
-    while runs and time.monotonic() < end:
+    end, restarted = time.monotonic() + _SECONDS, 0
+    while (left := _next(known)) is not None and time.monotonic() < end:
         compared = expected.compared(process.run(inputs, seed).value, _RULES)
         if not compared.ok:
             raise CandidateFailure(Status.INCORRECT, f"Right in all trials, wrong with another configuration. {compared.message}")
-        runs -= 1
+        before, known = known, merged(known, configurations(process))
+        if known == before:
+            if restarted > _MOST or left == process.turn:
+                break
+            restarted += 1
+            process.restart(left)
+            build(process, reference)
+    if restarted:
+        process.restart(0)
+    return known
 
 
 def untried(at_original: Configurations, tried: Configurations) -> tuple[str, str] | None:

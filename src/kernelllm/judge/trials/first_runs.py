@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from kernelllm.judge.device_share import DeviceShare
 from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess
 from kernelllm.judge.transport import values
 from kernelllm.judge.trials.reference_runs.reference import Reference
+from kernelllm.judge.trials.reference_runs.reference_results import writes_twice
 from kernelllm.judge.trials.schedule import INIT_SEED, TrialSeeds
 from kernelllm.judge.trials.trial import CandidateCall, call_candidate
 
@@ -99,6 +101,17 @@ def _renames(process: CandidateProcess, reference: Reference, missing: tuple[str
     return True
 
 
+def _writes_twice(
+    process: CandidateProcess, reference: Reference, missing: tuple[str, ...], inputs: list[Any], seed: int
+) -> bool:  # fmt: skip
+    """Whether the reference does. Then the candidate's buffers are as they were, for another run."""
+    several = writes_twice(reference, inputs, seed)
+    buffers = {name: tensor for name, tensor in reference.buffers().items() if name not in missing}
+    if several and buffers:
+        process.load(buffers, reference.training)
+    return several
+
+
 def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
     """Build the candidate and give it the reference's state, as far as it has it; returns the names that it lacks."""
     process.reference_output_bytes = reference.output_bytes
@@ -114,4 +127,5 @@ def build(process: CandidateProcess, reference: Reference) -> tuple[str, ...]:
         process.construct(reference.init_args, INIT_SEED, gradients=reference.gradients)
         reference.as_seeded()
     process.load({n: t for n, t in state.items() if n not in missing}, reference.training)
+    process.writes_twice = partial(_writes_twice, process, reference, missing)
     return missing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from kernelllm.judge.isolation.candidate_failure import CandidateFailure
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, SampledRun
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.transport import values
+from kernelllm.judge.trials.autotune_configurations import Configurations, configurations, merged
 from kernelllm.judge.trials.comparison.compare import Comparison, Expected, Rules, compare, few_integer_mismatches, few_mismatches
 from kernelllm.judge.trials.first_runs import build
 from kernelllm.judge.trials.reference_runs.reference import Reference
@@ -96,6 +97,8 @@ class SampledOutput:
 
     watched: list[WatchedOperators]
     unwritten_read: int = 0
+    configurations: Configurations = field(default_factory=dict)
+    """Of autotuned kernels, those that ran so far."""
 
 
 def compare_sampled(
@@ -106,9 +109,10 @@ def compare_sampled(
     Raises CandidateFailure where the candidate is wrong."""
     where = "the original size" if large.label == "original" else f"a larger size ({', '.join(large.reference.sizes.inputs)[:120]})"
     kernels: tuple[str, ...] = ()
+    left = False
     for number in range(_CONFIGURATIONS):
         try:
-            if number == 0 or large.run.buffers:  # the call before may have changed them
+            if number == 0 or process.lost or large.run.buffers:  # the call before may have changed them
                 build(process, large.reference)
             found = process.sample(large.inputs, _SEED, _SECONDS, _ROOM, programs)
         except CandidateFailure as failure:
@@ -126,8 +130,15 @@ def compare_sampled(
         if wrong:
             raise CandidateFailure(Status.INCORRECT, f"Right at the sizes tried; at {where} {wrong}")
         kernels += found.kernels if any_compared else ()
-        if not found.configurations_left:
+        before, seen.configurations = seen.configurations, merged(seen.configurations, configurations(process))
+        kept = (left or found.configurations_left) and seen.configurations == before  # the file keeps what its first launch compiled
+        if not kept and not found.configurations_left:
             break
+        if kept or process.turn:
+            process.restart(process.turn + 1 if number else 0)
+        left = found.configurations_left
+    if process.turn:
+        process.restart(0)
     return kernels
 
 

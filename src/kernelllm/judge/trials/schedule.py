@@ -26,7 +26,7 @@ from kernelllm.judge.trials.inputs.input_distribution import (
     TOUCHED,
     UNEVEN,
 )
-from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
+from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, EXCHANGED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
 from kernelllm.judge.trials.state.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
@@ -99,6 +99,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
             if state:  # right after a run in the state that is changed
                 yield PlannedTrial("normal", state, only_if_fast=True)
         yield from (PlannedTrial("normal", state, only_if_fast=True) for state in TOUCHED_ALONE)
+        yield PlannedTrial("normal", EXCHANGED, only_if_fast=True)
         yield from (PlannedTrial(kind, only_if_fast=True) for kind in _ONCE)
 
 

@@ -284,6 +284,7 @@ def _decide(
         trial, state=OWN if evidence.state_missing and planned.state == REFERENCE else planned.state, mutated_inputs=written,
         mutated_state=buffers, candidate=stats(mine.value), reference=stats(reference.expected.value), wall_ms=mine.wall_ms,
         busy_ms=mine.busy_ms, launches=mine.launches, kernel_flops=mine.kernel_flops, did=mine.did,
+        exact_products=size.process.exact_products,
     ))  # fmt: skip
     if not comparison.ok:
         if comparison.precision:

@@ -86,5 +86,5 @@ def _kind(chain: list[BaseException], compile_errors: frozenset[str]) -> str:
 
 def _compile_line(error: Any) -> int:
     node = getattr(error, "node", None)
-    line = getattr(node, "lineno", 0)
+    line = getattr(node, "lineno", 0) or getattr(error, "line", 0)
     return line if isinstance(line, int) else 0

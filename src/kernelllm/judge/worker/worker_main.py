@@ -181,12 +181,12 @@ class Session:
             raise NotACandidate("The candidate defines no ModelNew.")
         args, kwargs = self.decode(command.args)
         self._made = args, kwargs, command.seed
-        context = fake_tensors() if command.fake else contextlib.nullcontext()
-        poison = contextlib.nullcontext() if command.fake else GuardRegions(guards=False)
+        self.launches.begin_at(command.turn)
+        around: contextlib.AbstractContextManager[Any] = fake_tensors() if command.fake else GuardRegions(guards=False)
         self._stays = (self.model, self.called) if command.beside or command.copied else (None, None)
         if sum(tensor.nbytes for tensor, _ in trusted_torch.named_state(self.model).values()) > _LARGE:
             gc.collect()  # models in cycles; two of them may be all that there is room for
-        with self.candidate_code("construct"), context, poison:
+        with self.candidate_code("construct"), around:
             self.model = copy.deepcopy(self.model) if command.copied else self._built(kind, args, kwargs, command)
             if self.mode is Mode.CUDA and isinstance(self.model, torch.nn.Module):
                 self.model = self.model.cuda()

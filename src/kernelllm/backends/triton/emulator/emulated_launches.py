@@ -45,6 +45,9 @@ class InterpretedLaunches(Launches):
         autotuning.begin_run(again=again)
         sampling.begin_run(again=again, in_order=in_order)
 
+    def begin_at(self, turn: int) -> None:
+        autotuning.begin_at(turn)
+
     def ran_backwards(self) -> bool:
         return sampling.ProgramOrder.any_backwards
 
@@ -167,6 +170,7 @@ class FakeCompiledKernel:
         self._args = tuple(None if isinstance(value, torch.Tensor) else value for value in args)
         self._kwargs = {name: value for name, value in kwargs.items() if not isinstance(value, torch.Tensor)}
         self.name = function.fn.__name__
+        self._several = bool(tuned.depth) and tuned.several
         self._tuned = (tuned.offered, tuned.running) if tuned.depth else None
         """The configurations of the launch that returned it, where it was one of an autotuned kernel."""
 
@@ -184,6 +188,8 @@ class FakeCompiledKernel:
         def runner(*args: Any, **options: Any) -> Any:
             named = dict(zip(self._function.arg_names, args, strict=False))
             merged = {**given, **constants, **named}
+            if Sampling.active is not None and self._several:
+                Sampling.active.launches_kept(self._function)
             FakeCompiledKernel.launching = not self._launched
             tuned.offered, tuned.running = self._tuned or (tuned.offered, tuned.running)
             try:

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from triton._C.libtriton import ir
 
-from kernelllm.backends.base import IllegalAccess
+from kernelllm.backends.base import STORED_TWICE, IllegalAccess
+from kernelllm.backends.triton.emulator import unloaded_lanes
 
 MOST_PROGRAMS = 512
 """Programs of one launch that are traced at the most; they run one by one."""
 _LANE = 2**32
+_ONE = "A GPU keeps no order between programs: let one of them store each."
 _ACQUIRES = (None, ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 """After these a program sees what those stored before that it waited for."""
 
@@ -44,6 +46,9 @@ class Races:
         """Range and size of elements to the program that stored each element last, and when and in which lane."""
         self._program = self._time = 0
         self._waited = self._relaxed = False
+        self._stored_twice: IllegalAccess | None = None
+        """What is wrong with the stores. It is told when all programs have run: who allows it, since the reference writes several values to
+        one place as well, knows then that nothing else is wrong."""
 
     @classmethod
     def begin(cls, kernel: Any, warps: int, *, whole: bool) -> None:
@@ -71,6 +76,8 @@ class Races:
                 run(program)
         finally:
             cls.active = None
+        if own._stored_twice is not None:
+            raise own._stored_twice
 
     @classmethod
     def count(cls, index: int, size: int) -> None:
@@ -78,7 +85,7 @@ class Races:
         cls._stored[index] += size
 
     def stores(self, start: int, view: Any, name: str, elements: Any, data: Any, lanes: Any) -> None:
-        """The program under way stores this in elements of the range that begins there. Raises IllegalAccess where others stored there."""
+        """The program under way stores this in elements of the range that begins there."""
         key = start, view.itemsize
         if key not in self._writers:
             self._writers[key] = np.zeros(view.size, dtype=np.int32), np.zeros(view.size, dtype=np.int64)
@@ -86,8 +93,8 @@ class Races:
         before, old = writers[elements], view[elements]
         others = int(((before != 0) & (before != self._program) & (old != data) & ((old == old) | (data == data))).sum())
         if others and not self._waited:
-            text = f"a race: a program stores {others} element(s) of {name!r} in which another program of the same launch stored other"
-            raise IllegalAccess(f"{text} values, and waits for nothing. A GPU keeps no order between programs: let one of them store each.")
+            text = f"{STORED_TWICE} {others} element(s) of {name!r} in which another program of the same launch stored other values"
+            self._stored_twice = self._stored_twice or IllegalAccess(f"{text}, and waits for nothing. {_ONE}", unloaded_lanes.place()[1])
         writers[elements], times[elements] = self._program, self._time * _LANE + lanes
 
     def loads(self, start: int, width: int, name: str, elements: Any, lanes: Any) -> None:

@@ -63,6 +63,8 @@ class Sampling(SampledLaunches):
         """Elements of that kind that the launch under way has read since its last store."""
         self._stained: set[int] = set()
         """Memory that torch wrote into from what lacks something."""
+        self.tuned = set[Any]()
+        """Autotuned kernels that were launched as such."""
         self.covers = False
         """Whether programs run to note where they store, and store nothing."""
         self._covering_left, self._covering_ends = seconds * _COVERING, 0.0
@@ -78,6 +80,10 @@ class Sampling(SampledLaunches):
 
     def __exit__(self, *error: object) -> None:
         Sampling.active = None
+
+    def launches_kept(self, kernel: Any) -> None:
+        """Note a launch of what an earlier launch of an autotuned kernel compiled: it has the same configuration always."""
+        self.configurations_left |= kernel not in self.tuned
 
     def programs(self, grid: Sequence[int]) -> list[tuple[int, ...]]:
         """The programs of a launch that run in any case."""

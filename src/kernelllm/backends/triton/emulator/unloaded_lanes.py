@@ -43,9 +43,15 @@ def _filling(element: Any, kind: np.dtype[Any]) -> Any:
 
 
 def _place() -> str:
-    frame = sys._getframe(2)
+    name, line = place()
+    return f"{name} (line {line})" if line else ""
+
+
+def place() -> tuple[str, int]:
+    """The kernel under way, and its line; 0 where there is none."""
+    frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == UnloadedLanes.file:
-            return f"{frame.f_code.co_name} (line {frame.f_lineno})"
+            return frame.f_code.co_name, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    return "", 0

@@ -26,23 +26,26 @@ def with_nearest_writes(run: Callable[[NearestWrites], Any], mine: Any) -> Itera
 
 
 class NearestWrites(OperatorMode):
-    """Of several values for one place, the one stays that is nearest to what a candidate has there. ``mine``: its output, of which a
-    tensor of the written one's shape and type is taken; otherwise all is as it was."""
+    """Tells whether several values are written to one place. The one of them stays that is nearest to what a candidate has there.
+    ``mine``: its output, of which a tensor of the written one's shape and type is taken; otherwise all is as it was."""
 
-    def __init__(self, mine: Any) -> None:
+    def __init__(self, mine: Any = None) -> None:
         super().__init__()
         self._mine = list(tensors(mine))
-        self.decided = False
-        """Whether there were several values for one place."""
+        self.several = self.decided = False
+        """Whether there were several values for one place; and whether ``mine`` decided which of them stays."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         writes = _writes(func._schema.name.removeprefix("aten::").strip("_"), args, kwargs or {})
         result = func(*args, **(kwargs or {}))
-        mine = next((t for t in self._mine if t.shape == result.shape and t.dtype == result.dtype), None) if writes is not None else None
-        if writes is None or mine is None or result.numel() > _MOST or result.is_complex():
+        if writes is None or result.numel() > _MOST or result.is_complex():
             return result
         places, values = (t.reshape(-1) for t in writes)
         if places.numel() == places.unique().numel():
+            return result
+        self.several = True
+        mine = next((t for t in self._mine if t.shape == result.shape and t.dtype == result.dtype), None)
+        if mine is None:
             return result
         self.decided = True
         off = (values.double() - mine.to(result.device).reshape(-1)[places].double()).abs().nan_to_num(torch.inf)

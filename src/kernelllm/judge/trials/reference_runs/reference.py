@@ -18,12 +18,14 @@ from kernelllm.core.quiet import third_party_output
 from kernelllm.core.types import Problem, SizeSet
 from kernelllm.judge import gradient_outputs
 from kernelllm.judge.call_traces import CallTraces
+from kernelllm.judge.checks.operator_families import LIGHT
 from kernelllm.judge.observation import WatchedOperators
 from kernelllm.judge.operator_counter import OperatorCounter
 from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.comparison.same_computation import agrees, finite, is_informative, rounding_explains, same_structure, to_float64
+from kernelllm.judge.trials.reference_runs import rounding_noise
 from kernelllm.judge.trials.reference_runs.device_asserts import keep_in_range
 from kernelllm.judge.trials.reference_runs.duplicate_indices import with_nearest_writes
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
@@ -31,7 +33,7 @@ from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
 from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
 from kernelllm.judge.trials.reference_runs.overflows import overflows
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, LastBitNoise, WideNoise, add_rounding_noise
+from kernelllm.judge.trials.reference_runs.rounding_noise import NOISE_SEED, EagerNoise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
 from kernelllm.judge.trials.reference_runs.topk_ties import ForcedTies
@@ -46,6 +48,8 @@ EXACT_LIMIT_GPU = 2**29
 """The same on a GPU: beyond 2 GiB of fp32 the small size alone shows the precision."""
 HEAVY_FLOPS = 1e9
 """FLOPs of one run beyond which the CPU makes fewer trials, and a float64 run only of the first trial."""
+LIGHT_COSTS = 10
+"""FLOPs that take the interpreter as long as one element that a light operator computes."""
 HEAVIEST_FLOPS = 2e10
 """FLOPs beyond which the CPU makes no float64 run at all."""
 _OF_DOUBLE = 2.0**-20
@@ -72,17 +76,14 @@ class Reference:
         """What its calls give gradients of, beside the output; None where they run no backward."""
         self.forward_ops, self.forward_flops = Counter[str](), Counter[str]()
         """Operators and FLOPs of the forward alone, where there is a backward."""
-        self.ops: Counter[str] = Counter()
-        """Operators of one run, by name."""
-        self.flops: Counter[str] = Counter()
-        """FLOPs of the heavy ones among them."""
+        self.ops, self.flops = Counter[str](), Counter[str]()
+        """Operators of one run, by name, and FLOPs of the heavy ones among them."""
         self.changes_parameters = False  # whether a run so far wrote into parameters
         self.draws = False
         """Whether a run so far drew random numbers."""
         self.runs_on_a_cpu: bool | None = None  # None before :mod:`kernelllm.judge.trials.reference_runs.device_asserts` had to know
         self._exact = exact
-        self._conversions = False
-        """Whether a float64 run does the module's own conversions: where it is another computation without them."""
+        self._conversions = False  # whether a float64 run does the module's own: where it is another computation without them
         self._output_bytes: int | None = None
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
@@ -165,7 +166,7 @@ class Reference:
     @property
     def heavy(self) -> bool:
         """Whether one run is so much work that a CPU makes fewer trials. False before the first run."""
-        return self.device == "cpu" and sum(self.flops.values()) > HEAVY_FLOPS
+        return self.device == "cpu" and sum(self.flops.values()) + LIGHT_COSTS * self.ops[LIGHT] > HEAVY_FLOPS
 
     def run(self, inputs: list[Any], seed: int, *, refinable: bool = True, first: bool = False) -> ReferenceRun:
         """One call; an error of the reference is in the result. ``refinable``: the result can be refined (see
@@ -220,13 +221,13 @@ class Reference:
         half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
         under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
         outcome.more_roundings = partial(under, EagerNoise) if half else decided
-        outcome.wide_roundings = partial(self._under, WideNoise, value, private, seed, before, numbers=_WIDE)
+        outcome.wide_roundings = partial(self._under, rounding_noise.WideNoise, value, private, seed, before, numbers=_WIDE)
         tf32 = partial(under, Tf32Convolutions) if self.tf32_convolutions else lambda: iter(())
-        outcome.all_roundings = lambda: chain(() if half else decided(), under(LastBitNoise), tf32())
+        outcome.all_roundings = lambda: chain(() if half else decided(), under(rounding_noise.LastBitNoise), tf32())
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         outcome.ties_rerounded = partial(self._perturbed, value, private, seed, before, numbers=_AT_TIES, exactly=True)
         other = self._other_choices(value, private, seed, before)
-        outcome.overflows = lambda: overflows(other.under)
+        outcome.overflows, outcome.in_double_under = lambda: overflows(other.under), other.in_double_under
         outcome.choices, outcome.rotated_ties, outcome.other_ties = other.choices, other.rotated_ties, other.other_ties
         outcome.rewritten = lambda mine: with_nearest_writes(other.under, mine)
         outcome.refinements = self._refinements(value, private, seed, before, affordable)
@@ -335,7 +336,7 @@ class Reference:
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in working precision under other roundings. What one does to a mask (of a ReLU, in its gradient) is chance."""
         for number in numbers if stochastic else range(1):
-            found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
+            found, generator = None, torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
                 self._other_buffers.keep(self._models["tf32"])
@@ -357,11 +358,11 @@ class Reference:
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
-                generator = torch.Generator(self.device).manual_seed(seed + number)
+                generator = torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number)
                 for parameter in () if exactly else model.parameters():
-                    parameter.copy_(add_rounding_noise(parameter, generator, roundings))
-                private = to_float64(inputs) if exactly else add_rounding_noise(to_float64(inputs), generator, roundings)
-                with Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
+                    parameter.copy_(rounding_noise.add_rounding_noise(parameter, generator, roundings))
+                private = to_float64(inputs) if exactly else rounding_noise.add_rounding_noise(to_float64(inputs), generator, roundings)
+                with rounding_noise.Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run

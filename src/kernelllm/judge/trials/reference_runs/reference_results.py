@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.trials.comparison.compare import SAME_ROUNDING, Expected, Rules, compare
 from kernelllm.judge.trials.comparison.same_computation import MUCH, finite, finite_share, same_shapes
 from kernelllm.judge.trials.reference_runs.device_asserts import no_device_assert
+from kernelllm.judge.trials.reference_runs.duplicate_indices import NearestWrites
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import nested
@@ -58,6 +60,14 @@ def has_hidden_state(reference: Reference, inputs: list[Any], seed: int) -> bool
     first, again = (result(reference, model, inputs, seed) if model is not None else None for _ in range(2))
     rules = _STEADY if reference.device == "cpu" else _STEADY_GPU
     return first is not None and again is not None and not compare(again, Expected(first), rules).ok
+
+
+def writes_twice(reference: Reference, inputs: list[Any], seed: int) -> bool:
+    """Whether the reference writes several values to one place on these inputs: on a GPU any of them may stay."""
+    order = NearestWrites()
+    with failures_logged("no run that looks at indices"), reference.calling(seed), order:
+        reference.called(copy.deepcopy(reference.model))(*mapped(inputs, torch.Tensor.clone))
+    return order.several
 
 
 def differs(value: Any, usual: Any) -> bool:

@@ -23,6 +23,7 @@ REFERENCE, RANDOM, FAINT, AMPLIFIED, TF32_EXACT = "reference", "random", "faint"
 TOUCHED = ("touched", "touched_others", "touched_buffers")
 TOUCHED_ALONE = tuple(f"touched_{number}" for number in range(8))
 """Each changes one of up to eight tensors, and one of every eight where there are more."""
+EXCHANGED = "exchanged"
 OWN = "own"
 """The state of a candidate that names its parameters otherwise than the reference: what its seed gives."""
 
@@ -86,6 +87,27 @@ def _touched_alone(which: int, reference: Reference, saved: Mapping[str, torch.T
     orders = [draw.sample(range(count), count) if len(groups) > count else range(count) for _ in range(0, len(groups), count)]
     chosen = [names for place, names in enumerate(groups) if orders[place // count][place % count] == which]
     return _changed(chosen, saved, seed + len(TOUCHED) + which)
+
+
+def _exchanged(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    """Of each parameter two elements change places, or two alike become a larger and a smaller one. Sums stay, and most elements: who goes
+    by such figures must see it all the same."""
+    made: State = {}
+    generator = torch.Generator().manual_seed(seed)
+    for names in _groups(reference, saved, buffers=False):
+        changed = saved[names[0]].clone(memory_format=torch.contiguous_format)
+        if _is_code(changed) or changed.numel() < _FEW:
+            continue
+        flat = changed.view(-1)
+        one, other = (int(flat.argmax()), int(flat.argmin()))
+        if bool(flat[one] == flat[other]):
+            one, other = torch.randperm(flat.numel(), generator=generator)[:2].tolist()
+            step = 0.5 * flat[one].abs() + 0.1 * (flat[one] == 0)
+            flat[one], flat[other] = flat[one] + step, flat[other] - step
+        else:
+            flat[[one, other]] = flat[[other, one]]
+        made |= dict.fromkeys(names, changed)
+    return made
 
 
 def _groups(reference: Reference, saved: Mapping[str, torch.Tensor], *, parameters: bool = True, buffers: bool = True) -> list[list[str]]:
@@ -154,6 +176,12 @@ STATES = {
         )
         for which, name in enumerate(TOUCHED_ALONE)
     },
+    EXCHANGED: ParameterState(
+        _exchanged,
+        "Right with the parameters and buffers it was built with, wrong after two elements changed places: something made of them is kept, "
+        "by a figure such as their sum, or by some of the elements.",
+        after_a_run=True,
+    ),
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
     ),
@@ -187,6 +215,8 @@ class ParameterStates:
             return True
         if STATES[state].all_names:
             return not self._missing
+        if state == EXCHANGED:
+            return bool(self._made(state, 0))
         if state not in (*TOUCHED, *TOUCHED_ALONE):
             return bool(self._shared(self._saved))
         alone = wall_ms <= _SLOW_MS
