@@ -326,6 +326,46 @@ def test_rounding_decides_what_another_argument_chooses(warm: Judge, top: str, t
     assert ["When built with top=7" in f.message for f in verdict.findings if f.check == "silently_different"] == [True] * told
 
 
+_ROUNDS = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+    def forward(self, x, y): return (x * y).float() - self.share * (x.float() * y.float())
+rows = 300
+def get_inputs(): return [torch.randn(rows, 64, dtype=torch.bfloat16), torch.randn(rows, 64, dtype=torch.bfloat16)]
+def get_init_inputs(): return [{}]
+"""
+_ROUNDED = """
+import torch, torch.nn as nn, triton, triton.language as tl
+@triton.jit
+def rest_kernel(x_ptr, y_ptr, out_ptr, n, share, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + at, at < n), tl.load(y_ptr + at, at < n)
+    product = x.to(tl.float32) * y.to(tl.float32)
+    tl.store(out_ptr + at, (product.to(tl.bfloat16).to(tl.float32) if ROUNDS else product) - share * product, at < n)
+class ModelNew(nn.Module):
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+    def forward(self, x, y):
+        x, y = x.contiguous(), y.contiguous()
+        out = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+        rest_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), self.share, {}, BLOCK=512)
+        return out
+"""
+
+
+@pytest.mark.parametrize(("share", "rounds"), [("0.98", "x.data_ptr() % 16 == 0"), ("0.24", "False")], ids=["unaligned", "attribute"])
+def test_other_kernels_or_attributes_may_let_rounding_show(warm: Judge, share: str, rounds: str) -> None:
+    """A share of 0.24 becomes one of 0.98, which leaves little but what the product is rounded by."""
+    verdict = warm.judge(Problem(name="rest", source=_ROUNDS.format(share)), Candidate(source=_ROUNDED.format(rounds)))
+    assert verdict.status is Status.CORRECT, verdict.message
+    told = [f.message for f in verdict.findings]
+    assert not [m for m in told if "nothing is said" in m or m.startswith("Attributes change") or "without effect" in m]
+
+
 @pytest.mark.parametrize(("expression", "told"), [("v * 1e30", False), ("tl.where(tl.abs(v) < 1.2e-38, 0.0, v) * 1e30", True)])
 def test_lost_denormal_numbers_are_told(warm: Judge, expression: str, told: bool) -> None:
     verdict = warm.judge(problem("x * 1e30", "[torch.randn(9, 70)]"), elementwise(expression))

@@ -43,6 +43,8 @@ _DROPPED = 0.5
 _TURNED, _ROUNDINGS, _CLOSE = 0.05, 8, 1e-2
 """Share of elements that decisions of rounding may turn over, runs of the reference that are to show it, and what is no difference."""
 _OF_TORCH, _MODE = "torch.", "training"
+_Attribute = tuple[str, Any, Any, Callable[[], Any]]
+"""Its name, another value, the reference's result under it, and what runs that again."""
 
 
 def try_attributes(process: CandidateProcess, reference: Reference, seed: int) -> list[Finding]:
@@ -54,14 +56,14 @@ def try_attributes(process: CandidateProcess, reference: Reference, seed: int) -
     warnings, followed = _try_arguments(process, reference, inputs, seed, usual)
     warnings += _try_noise(process, reference, inputs, seed, usual)
     ignored, wrong = list[str](), list[str]()
-    for name, other, expected in _attributes_that_count(reference, inputs, seed, usual):
+    for name, other, expected, again in _attributes_that_count(reference, inputs, seed, usual):
         build(process, reference)
         try:
             has = process.set_attribute(name, _plain(other))
             value = process.run(inputs, seed).value
         except CandidateFailure:  # a clear error
             continue
-        if is_wrong(value, expected):
+        if is_wrong(value, expected) and not _hangs_on_rounding(reference, again, seed, expected, value):
             if has and name.endswith(f".{_MODE}"):
                 part = name.removesuffix(f".{_MODE}")
                 text = f"Where {part} alone is in evaluation mode, as where a norm is frozen, the result is wrong:"
@@ -85,7 +87,8 @@ def _try_arguments(
     for place, other, expected in _arguments_that_count(reference, inputs, seed, usual):
         args = [other if place == number else value for number, value in enumerate(reference.init_args[0])]
         kwargs = {name: other if place == name else value for name, value in reference.init_args[1].items()}
-        rounded = partial(_hangs_on_rounding, reference, {place: other}, inputs, seed, expected)
+        again = partial(_result_when_built, reference, {place: other}, inputs, seed)
+        rounded = partial(_hangs_on_rounding, reference, again, seed, expected)
         right, name = _right_when_built(process, reference, (args, kwargs), inputs, seed, expected, rounded), _name(reference, place)
         if right and not followed:
             _refuse_shared(process, reference, (args, kwargs), inputs, seed, usual, name)
@@ -153,8 +156,8 @@ def _others(value: Any, source: str) -> list[Any]:
     return [text for text in texts(source) if text != value] if type(value) is str else []
 
 
-def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, usual: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Names of attributes with another value and the reference's result under it, where that is another one."""
+def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, usual: Any) -> Iterator[_Attribute]:
+    """Attributes with another value under which the reference's result is another one."""
     tried = set[tuple[type[Any], str]]()
     for prefix, module in trusted_torch.submodules(reference.model):
         of_torch = type(module).__module__.startswith(_OF_TORCH)
@@ -168,11 +171,20 @@ def _attributes_that_count(reference: Reference, inputs: list[Any], seed: int, u
                 continue
             tried.add(kind)
             for other in others:
-                with _changed(module, name, other):
-                    expected = result(reference, reference.model, inputs, seed)
+                again = partial(_result_when_changed, reference, module, name, other, inputs, seed)
+                expected = again()
                 if differs(expected, usual):
-                    yield prefix + name, other, expected
+                    yield prefix + name, other, expected, again
                     break
+
+
+def _result_when_changed(reference: Reference, module: torch.nn.Module, name: str, other: Any, inputs: list[Any], seed: int) -> Any:
+    before = vars(module)[name]
+    vars(module)[name] = other
+    try:
+        return result(reference, reference.model, inputs, seed)
+    finally:
+        vars(module)[name] = before
 
 
 def _has_a_mode(module: torch.nn.Module, source: str) -> bool:
@@ -187,16 +199,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.flatten().tolist()
     return list(value) if isinstance(value, tuple) else value
-
-
-@contextlib.contextmanager
-def _changed(module: torch.nn.Module, name: str, other: Any) -> Iterator[None]:
-    before = vars(module)[name]
-    vars(module)[name] = other
-    try:
-        yield
-    finally:
-        vars(module)[name] = before
 
 
 def _arguments_that_count(reference: Reference, inputs: list[Any], seed: int, usual: Any) -> Iterator[tuple[int | str, Any, Any]]:
@@ -273,17 +275,16 @@ def _right_when_built(
     return not is_wrong(value, expected) or (None if rounded(value) else False)
 
 
-def _hangs_on_rounding(
-    reference: Reference, instead: dict[int | str, Any], inputs: list[Any], seed: int, expected: Any, value: Any
-) -> bool:
-    """Whether few elements are wrong, each of which several times as much rounding turns over, too: what a top-k chooses, say."""
+def _hangs_on_rounding(reference: Reference, again: Callable[[], Any], seed: int, expected: Any, value: Any) -> bool:
+    """Whether few elements are wrong, each of which several times as much rounding turns over, too: what a top-k chooses, say. ``again``
+    runs the reference."""
     wrong = _wrong_elements(value, expected)
     if not wrong or sum(int(w.sum()) for w in wrong) > _TURNED * sum(w.numel() for w in wrong):
         return False
     generator = torch.Generator(reference.device).manual_seed(NOISE_SEED + seed)
     for _ in range(_ROUNDINGS):
         with WideNoise(generator):
-            other = _result_when_built(reference, instead, inputs, seed)
+            other = again()
         turned = _wrong_elements(other, expected)
         wrong = [w & ~t for w, t in zip(wrong, turned, strict=True)] if turned else wrong
     return not any(w.any() for w in wrong)
