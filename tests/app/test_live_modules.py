@@ -762,3 +762,9 @@ def test_of_torch_s_layers_what_code_reads_is_looked_at_in_each_call() -> None:
     watched = Watched(net.modules())
     net.first.out_channels = 5
     assert watched.changed()
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 3, 2, batch_first=True), nn.GRU(4, 3, bidirectional=True, batch_first=True), nn.RNN(4, 3)])
+def test_recurrent_layers_are_captured_for_every_number_of_steps(layer: nn.Module) -> None:
+    signature = captured(layer.eval(), ((torch.randn(2, 5, 4),), {})).signature
+    assert [isinstance(size, str) for size in signature.shapes[0]] == [True, True, False]

@@ -21,3 +21,7 @@ def test_libdevice_is_whole() -> None:
 def test_what_is_left_of_a_kernel_stores_where_it_does() -> None:
     script = SCRIPT.with_name("emulated_stores.py")
     assert interpreted.run(script).split() == re.findall(r"def (w(?:ith|here)_\w+)", script.read_text())
+
+
+def test_a_process_may_ask_for_the_interpreter_again_and_again() -> None:
+    assert interpreted.run(SCRIPT.with_name("emulated_again.py")) == "5.0"

@@ -575,3 +575,20 @@ def get_init_inputs(): return []
 def test_what_autograd_saved_is_no_constant_of_an_exported_graph() -> None:
     with pytest.raises(Untraceable, match="needs the constant lifted"):  # decomposing such a graph can crash
         exported(problem(SAVED), Options())
+
+
+def test_sizes_of_parameters_that_nothing_tells_fix_no_other_size() -> None:
+    found = captured("""
+class Model(nn.Module):
+    def __init__(self, length, hidden, rate):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(length, hidden), nn.ReLU(), nn.Linear(hidden, max(hidden // rate, 1)))
+    def forward(self, x):
+        return self.layers(x)
+batch, length, hidden, rate = 4, 64, 96, 24
+def get_inputs(): return [torch.rand(batch, length)]
+def get_init_inputs(): return [length, hidden, rate]
+""")
+    assert found.way == "make_fx"
+    assert "length" not in found.fixed
+    assert "hidden" not in found.fixed

@@ -181,6 +181,23 @@ def test_gathered_arguments_lead_to_the_path_for_known_sizes(hybrid: Judge) -> N
     assert len(verdict.shapes) > 1
 
 
+@pytest.mark.parametrize("change", ["sizes = torch.tensor(sizes)", "sizes.append(0)"])
+def test_sizes_that_the_constructor_changes_are_compared_before(change: str) -> None:
+    text = f"""
+class Model(nn.Module):
+    def __init__(self, width, sizes):
+        super().__init__()
+        self.up = nn.Linear(width, sizes[0])
+        {change}
+    def forward(self, x):
+        return torch.tanh(self.up(x))
+def get_inputs(): return [torch.randn(32, 48)]
+def get_init_inputs(): return [48, [96, 5]]
+"""
+    source = compiled(problem(text), Options(fixed=True, mixed=True))
+    assert source.index("self.has_known_sizes = ") < source.index(change)
+
+
 KEYWORDS = """
 class Model(nn.Module):
     def __init__(self, **settings):

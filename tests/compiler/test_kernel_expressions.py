@@ -1,10 +1,14 @@
 """Expressions of kernels that Triton takes in some forms only: numbers that are no tensors, and single addresses."""
 
+import ast
+
 import pytest
 from compiled import problem
 
 from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.options import Options
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
 
@@ -106,3 +110,12 @@ def test_a_length_and_a_divisor_of_one_value_are_two_arguments(quick: Judge) -> 
     assert candidate.source.count("def rms_norm") == 1
     verdict = quick.judge(problem(NORMED), candidate)
     assert verdict.correct, verdict.message
+
+
+def test_a_minus_in_front_of_a_quotient_stays_the_dividends() -> None:
+    long = "x + rows * (f * h) - h * rows + (-1 * h) // 2 + 2 * w * rows + w"
+    for text in (long, "(x + (-1 * h) // 2) // 3 + h", "x * h + (-1 * h) % 3 - x * w"):
+        made = ast.unparse(integers.collect(syntax_tree(text).body[0].value, ["f", "h", "w"]))
+        for h in (4, 5, 17):
+            given = {"x": 100, "rows": 3, "f": 7, "h": h, "w": 11}
+            assert eval(made, {}, given) == eval(text, {}, given), made

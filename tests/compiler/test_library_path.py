@@ -291,6 +291,16 @@ def test_a_grouped_convolution_over_one_dimension_keeps_the_layout_of_its_neighb
     assert ("aten.unsqueeze.default" in {str(n.target) for n in graph.graph.nodes}) is (groups == 1)
 
 
+@pytest.mark.parametrize(("length", "turned"), [(2**12, True), (2**8, False)])
+def test_pointwise_convolutions_over_one_dimension_keep_the_layout_of_small_ones(length: int, turned: bool) -> None:
+    def forward(x: torch.Tensor, points: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        return torch.conv1d(torch.conv1d(x, points)[:, :64], window)
+
+    graph = make_fx(forward, tracing_mode="fake")(torch.empty(16, 512, length), torch.empty(1024, 512, 1), torch.empty(64, 64, 3))
+    faster_convolutions.rewrite(graph, Options(extern="allow", symbolic=False, mixed=True))
+    assert ("aten.unsqueeze.default" in {str(n.target) for n in graph.graph.nodes}) is turned
+
+
 POSITIONS = """
 class Model(nn.Module):
     def __init__(self, width, window, groups):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import captured
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelllm.compiler.capture import intercept, passes
@@ -91,3 +92,23 @@ def test_a_vector_times_a_dimension_in_the_middle_is_a_sum_where_it_lies(equatio
     passes.run(graph, MIXED)
     assert not any(name in str(graph.graph) for name in ("aten.bmm", "aten.mm", "aten.clone"))
     torch.testing.assert_close(graph(*given), forward(*given))
+
+
+EINSUM = """
+class Model(nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(out, width))
+    def forward(self, x, g):
+        y = torch.einsum("btw,ow->bto", x, self.w)
+        return y + g, torch.einsum("bto,btw->ow", g, x) / x.shape[0]
+def get_inputs(): return [torch.randn(4, 64, width), torch.randn(4, 64, out)]
+def get_init_inputs(): return [width, out]
+width, out = 256, 128
+"""
+
+
+@pytest.mark.parametrize("options", [Options(), Options(extern="allow"), Options(extern="allow", symbolic=False, mixed=True)])
+def test_a_batch_of_one_is_a_product_of_matrices(options: Options) -> None:
+    called = [str(n.target) for n in captured(EINSUM, options).graph.graph.nodes]
+    assert not [name for name in called if "bmm" in name or "batched" in name]

@@ -51,3 +51,21 @@ def test_two_sums_of_rows_and_what_follows_them_take_two_loops():
 def test_gradients_of_a_loss_in_chunks_are_stored_in_half_precision_alone():
     steps = [step for step in lowered(CHUNKED_LOSS, AS_TORCH).wrapper.steps if isinstance(step, Allocate)]
     assert {step.dtype for step in steps if "32000" in ast.unparse(step.size)} == {"torch.bfloat16"}
+
+
+SOFTENED = """
+class Model(nn.Module):
+    def forward(self, x, centre):
+        p = torch.softmax((x.float() - centre) / 0.07, -1)
+        return (p * x).sum(-1), (p * p.log()).sum(-1)
+rows, width = 256, 20000
+def get_inputs(): return [torch.randn(rows, width).half(), torch.randn(width)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_softmax_of_scaled_rows_finds_maximum_and_sum_in_one_pass_and_stores_no_row():
+    wrapper = lowered(SOFTENED, Options(extern="allow", symbolic=False, mixed=True)).wrapper
+    assert all("isinf" not in kernel.text and "any(" not in kernel.text for kernel in wrapper.kernels.values())
+    assert any("online_softmax" in kernel.text for kernel in wrapper.kernels.values())
+    assert not [step for step in wrapper.steps if isinstance(step, Allocate) and step.size == ("256", "20000")]

@@ -27,6 +27,13 @@ CALLS = [
     "torch.take_along_dim(x, x[..., :1].argsort(1), 1)",
     "torch.linalg.multi_dot([x[0], x[0].t(), x[1], x[0, 1]])",
     "torch.vander(x[0, 0], 3)",
+    "x.unfold(2, x.shape[1] // 2, x.shape[0])",
+    "F.unfold(x[None], (x.shape[0], 3), padding=(x.shape[0], 0), stride=(x.shape[0], 1))",
+    "F.unfold(x[None], (x.shape[1] // 2, 2), dilation=(1, x.shape[0]))",
+    "F.fold(x, (1, x.shape[1] + x.shape[2] - 1), (1, x.shape[1]))",
+    "F.fold(x[0], (1, (x.shape[2] - 1) * x.shape[0] + x.shape[1]), (1, x.shape[1]), stride=(1, x.shape[0]))",
+    "x * torch.fft.fftfreq(x.shape[2], 0.5)",
+    "torch.fft.rfftfreq(x.shape[2] - 1)",
     "torch.linalg.norm(x[0], 1)",
     "torch.linalg.matrix_norm(x, float('-inf'))",
     "(x @ x.mT)[:, torch.tril_indices(x.shape[1], x.shape[1], -1)[0], torch.tril_indices(x.shape[1], x.shape[1], -1)[1]]",
@@ -44,3 +51,27 @@ def test_other_sizes_are_right(quick: Judge, call: str) -> None:
     module = problem(MODULE.format(call))
     verdict = quick.judge(module, Candidate(source=compiled(module, Options())))
     assert verdict.correct, verdict.message
+
+
+CONSTRUCTED = """
+class Model(nn.Module):
+    def __init__(self, width, hop):
+        super().__init__()
+        self.hop = hop
+        self.register_buffer("window", torch.hann_window(width))
+        self.register_buffer("frequencies", torch.fft.rfftfreq(width))
+        self.register_buffer("pairs", torch.triu_indices(hop, hop, 1))
+    def forward(self, x, y):
+        frames = x.unfold(1, self.window.shape[0], self.hop) * self.window
+        return frames[..., : self.frequencies.shape[0]] * self.frequencies, y[:, self.pairs[0], self.pairs[1]], y[..., self.hop - 1]
+batch, width, hop = 3, 64, 16
+def get_inputs(): return [torch.rand(batch, 8 * width), torch.rand(batch, hop, hop)]
+def get_init_inputs(): return [width, hop]
+"""
+
+
+def test_a_constructor_may_pass_sizes_and_a_forward_index_by_them() -> None:
+    found = captured(CONSTRUCTED)
+    assert found.way == "make_fx"
+    assert not found.fixed
+    assert not found.specialized

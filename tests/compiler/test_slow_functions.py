@@ -57,3 +57,21 @@ def test_what_is_stored(function: object, heads: int, stored: bool) -> None:
     graph = make_fx(forward, tracing_mode="fake")(torch.empty(2**17, heads), torch.empty(2**17))
     mark(graph.graph)
     assert any(STORED in node.meta for node in graph.graph.nodes) == stored
+
+
+@pytest.mark.parametrize(
+    ("length", "written", "stored"),
+    [
+        (256, False, True),
+        (256, True, False),  # hides behind the writing
+        (4, False, False),  # few readers
+    ],
+)
+def test_what_all_pairs_read(length: int, written: bool, stored: bool) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        pairs = (x.unsqueeze(1) - x.unsqueeze(2)).abs() * torch.exp(x).unsqueeze(1)
+        return pairs if written else pairs.sum(-1)
+
+    graph = make_fx(forward, tracing_mode="fake")(torch.empty(2**23 // length, length))
+    mark(graph.graph)
+    assert any(STORED in node.meta for node in graph.graph.nodes) == stored

@@ -1,10 +1,11 @@
-"""The gradient of ``unfold``, of which ``istft`` is made: what windows over a place hold is gathered."""
+"""``fold`` and the gradient of ``unfold``, of which ``istft`` is made: what windows over a place hold is gathered."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from compiled import captured
 
-from kernelllm.compiler.capture.decompositions.window_sums import unfold_backward
+from kernelllm.compiler.capture.decompositions.window_sums import fold, unfold_backward
 
 CASES = [((3, 20), 1, 4, 2), ((2, 21, 4), 1, 7, 2), ((2, 21, 4), -2, 3, 5), ((30,), 0, 20, 1), ((2, 30, 3), 1, 4, 4), ((4, 4), 0, 4, 1)]
 
@@ -16,6 +17,35 @@ def test_sums_of_windows_are_torchs(shape: tuple[int, ...], dim: int, size: int,
     wide = torch.ops.aten.unfold_backward(grad.double(), shape, dim, size, step)
     made = unfold_backward(grad, shape, dim, size, step)
     torch.testing.assert_close(made, wide.to(dtype), rtol=0.01 if dtype == torch.bfloat16 else 1e-12, atol=1e-12)
+
+
+FOLDS = [
+    ((8, 9), (3, 3), (1, 1), (1, 1), (1, 1)), ((1, 40), (1, 8), (1, 1), (0, 0), (1, 2)), ((12, 10), (3, 2), (2, 3), (2, 1), (2, 1)),
+    ((20, 17), (7, 7), (1, 1), (3, 3), (2, 3)), ((9, 9), (2, 2), (1, 1), (0, 0), (3, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+@pytest.mark.parametrize("numbers", FOLDS)
+def test_folded_windows_are_torchs(numbers: tuple[tuple[int, int], ...], dtype: torch.dtype) -> None:
+    columns = torch.randn_like(F.unfold(torch.zeros(2, 3, *numbers[0]), *numbers[1:]), dtype=torch.float64).to(dtype)
+    wide = torch.ops.aten.col2im(columns.double(), *numbers)
+    torch.testing.assert_close(fold(columns, *numbers), wide.to(dtype), rtol=0.002 if dtype == torch.float16 else 1e-12, atol=1e-12)
+    torch.testing.assert_close(fold(columns[1], *numbers), wide[1].to(dtype), rtol=0.002 if dtype == torch.float16 else 1e-12, atol=1e-12)
+
+
+def test_the_gradient_of_windows_adds_nothing_by_atomics() -> None:
+    body = """
+class Model(nn.Module):
+    def forward(self, x, g):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(F.unfold(x, 5, padding=2).tanh(), [x], g)
+rows, width = 12, 20
+def get_inputs(): return [torch.randn(2, 3, rows, width), torch.randn(2, 75, rows * width)]
+def get_init_inputs(): return []
+"""
+    assert not [n for n in captured(body).graph.graph.nodes if "index_put" in str(n.target)]
 
 
 def test_long_windows_are_few_operators_for_any_length() -> None:

@@ -361,3 +361,14 @@ def test_the_logarithm_that_is_subtracted_from_a_row_rounds_for_all_of_it(dtype:
     with noise:
         found = [float(F.kl_div(F.log_softmax(x, -1), F.softmax(y, -1), reduction="sum")) for _ in range(16)]
     assert max(found) - min(found) > 5e-7  # of 5e-6
+
+
+def test_rounding_moves_values_whatever_they_are() -> None:
+    """Noise that follows the values adds up in their sum, which looks ill-conditioned then."""
+    text = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x * 3\n"
+    text += "def get_inputs(): return [torch.rand(4000, dtype=torch.float64)]\ndef get_init_inputs(): return []\n"
+    reference = prepare(Problem(name="p", source=text), SizeSet(label="original"), {}, "cpu", 0, True)
+    (x,) = inputs = reference.inputs(7)
+    for moved in reference.run(inputs, 7).perturbed(64.0):
+        changes = torch.corrcoef(torch.stack([moved / (x * 3) - 1, x]))
+        assert abs(float(changes[0, 1])) < 0.1

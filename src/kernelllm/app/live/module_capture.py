@@ -17,6 +17,7 @@ import torch
 from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of
 from kernelllm.app.live.kept_tensors import KeptTensors, kept_state, no_other_dice
 from kernelllm.app.live.program import Signature
+from kernelllm.app.live.recurrent_results import not_unrolled
 from kernelllm.compiler.capture import modes
 from kernelllm.compiler.capture.decompositions import flex_scores
 from kernelllm.compiler.capture.half_precision import same_in_half
@@ -178,7 +179,7 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
     for most in (max((t.dim() for t in tensors), default=0), 1, 0):
         shapes: Any = (tuple({d: dim.AUTO if d < most else dim.STATIC for d in range(t.dim())} for t in tensors),)
         try:
-            with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors(), torch.no_grad():
+            with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors(), torch.no_grad(), not_unrolled():
                 warnings.simplefilter("ignore")
                 return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
         except UsageError:

@@ -108,9 +108,11 @@ def _same_depth() -> Iterator[None]:
 
 def _hides_sizes(captured: Captured) -> bool:
     """Whether inputs have sizes made of several of the problem's that cannot be told from them (``graphs * nodes``): those would be fixed.
-    For torch.export such a size is one of its own."""
+    For torch.export such a size is one of its own, and those of parameters are numbers."""
     hidden = {size.symbol for size in captured.sizes if not (size.sources or size.expression)}
-    noted = [node.meta.get("val") for node in captured.graph.graph.find_nodes(op="placeholder")]
+    placeholders = captured.graph.graph.find_nodes(op="placeholder")
+    given = zip(captured.graph_inputs, placeholders, strict=True)
+    noted = [node.meta.get("val") for graph_input, node in given if graph_input.kind == "input"]
     lengths: list[Any] = [n for value in noted if isinstance(value, torch.Tensor) for n in value.shape if isinstance(n, torch.SymInt)]
     symbols = {str(s) for n in lengths for s in n.node.expr.free_symbols}
     return bool(hidden & symbols)

@@ -385,6 +385,7 @@ def real_factories(*, building: bool = False, raises: bool = True) -> Iterator[N
             patch(stack, kind, "__bool__", _truth(kind.__bool__))
         if building:
             patch(stack, torch, "tensor", _either(composite_functions.tensor_of_sizes, None, torch.tensor))
+            size_readers.taking_sizes(stack)
         row_count_tests.answer(stack)
         patch(stack, torch.Tensor, "item", functools.partialmethod(branches.number, torch.Tensor.item))
         for owner, name, rule in [(owner, *cell) for owner in (torch, torch._VF) for cell in recurrent_cells.CELLS.items()]:

@@ -34,6 +34,7 @@ from kernelllm.compiler.capture.rewrites import (
     scatter_rules,
     score_gradients,
     short_sorts,
+    single_products,
     staged_reductions,
     unstacked_reductions,
 )
@@ -63,6 +64,7 @@ def run(graph: GraphModule, options: Options) -> None:
         forwarded_slices.read_through(graph, options)
         if not options.backward and (options.extern != "allow" or options.mixed):
             score_gradients.join_gradients(graph, options)
+        single_products.rewrite(graph, options)
     if not options.library:
         _chain_concatenations(graph, options)
         rules = (_TORCH_RULES if options.extern == "allow" else _RULES) | low_memory_pools()

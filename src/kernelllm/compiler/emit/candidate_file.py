@@ -189,7 +189,7 @@ class CandidateFile(MainGraph):
             lines = refused(fixed, "the kernels were written for", "ValueError")
             constructor.body[:0] = syntax_tree("\n".join(lines)).body
         if constructor and self.fixed and self.fixed.setting:
-            constructor.body += syntax_tree(self.fixed.setting).body
+            _set(constructor, syntax_tree(self.fixed.setting).body)
         kept = self.guards.kept()
         if constructor:
             constructor.body += syntax_tree("\n".join(kept)).body
@@ -222,6 +222,21 @@ class CandidateFile(MainGraph):
         if re.search(r"\blibdevice\.", code):
             lines.append("from triton.language.extra import libdevice")
         return "\n".join(lines)
+
+
+_CHANGES = {"append", "extend", "insert", "pop", "remove", "reverse", "sort"}
+
+
+def _set(constructor: ast.FunctionDef, setting: list[ast.stmt]) -> None:
+    """Put into the constructor what its arguments say: behind the rest, or before it where an argument's name gets another value there."""
+    read = {n.id for s in setting for n in ast.walk(s) if isinstance(n, ast.Name) and n.id != constructor.args.args[0].arg}
+    inside = [*ast.walk(constructor)]
+    written = {n.id for n in inside if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    written |= {n.value.id for n in inside if isinstance(n, ast.Attribute) and n.attr in _CHANGES and isinstance(n.value, ast.Name)}
+    at = len(constructor.body)
+    if read & written:
+        at = next((i + 1 for i, s in enumerate(constructor.body) if "super()" in ast.unparse(s)), 0)
+    constructor.body[at:at] = setting
 
 
 def _read_once(lines: list[str], relations: list[str], rest: str) -> tuple[list[str], list[str]]:

@@ -92,7 +92,7 @@ def welford_update(value, mean, m2, count):
     """One more value into a running mean, sum of squared deviations (m2) and count."""
     count = count + 1
     delta = value - mean
-    mean = mean + delta / count
+    mean = tl.where(count == 1, value, mean + delta / count)  # a quotient is not exact, and the spread may be no larger than its error
     return mean, m2 + delta * (value - mean), count
 
 

@@ -37,6 +37,7 @@ from kernelllm.compiler.inductor import (
     row_reductions,
     scatters,
     searchsorted_views,
+    signs_of_zero,
     size_extremes,
     slow_functions,
     sorts,
@@ -216,6 +217,7 @@ _REPLACEMENTS = (
     size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
     sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind, scatters.overwriting,
     reduction_loops.few, reduction_loops.joined_by_results, arctangents.by_triton,
+    signs_of_zero.of_sums,
 )  # fmt: skip
 """What is replaced in Inductor while it lowers a graph."""
 
@@ -390,6 +392,7 @@ def rewritten(captured: Captured, options: Options) -> None:
         stack.enter_context(config.patch(shape_padding=False, fallback_random=True, **scatters))
         patch(stack, fuse_attention, "_scaled_dot_product_attention", _attention)
         patch(stack, joint_graph.UniformValueConstantFolder, "_add_peephole_patterns", lambda self: None)  # x * 0 of NaN is no 0
+        row_reductions.plain_softmax(stack)
         joint_graph.joint_graph_passes(graph)
     if options.mixed:
         faster_templates.attend(graph, options, masked=True)

@@ -7,7 +7,9 @@ next power of two of the length.
 
 from __future__ import annotations
 
+import copy
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -120,6 +122,21 @@ def _online_softmax(stack: ExitStack) -> None:
 
     stack.callback(lowering.lowerings.__setitem__, target, plain)
     lowering.lowerings[target] = lower
+
+
+def plain_softmax(stack: ExitStack) -> None:
+    """Until ``stack`` closes, Inductor leaves the softmax of scaled rows as it is. Its own form takes the maximum before the factor:
+    maximum and sum are no longer found in one pass, torch 2.13 asks each element besides whether it is finite, and what so much
+    is read for gets stored where a row is long."""
+    from torch._inductor.fx_passes import joint_graph
+
+    first, second, *others = joint_graph.pass_patterns
+    kept = copy.copy(second)
+    kept.patterns = defaultdict(list)
+    for key, entries in second.patterns.items():
+        scaled = ("mul_softmax_pattern", "div_softmax_pattern")
+        kept.patterns[key] = [e for e in entries if getattr(getattr(e, "handler", None), "__name__", "") not in scaled]
+    patch(stack, joint_graph, "pass_patterns", [first, kept, *others])
 
 
 class _Lines:

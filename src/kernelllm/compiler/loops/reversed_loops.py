@@ -27,9 +27,11 @@ def with_plain_order(over: Any) -> tuple[Any, bool]:
     if is_call(over, "zip") and over.args and all(is_call(a, "reversed") and len(a.args) == 1 for a in over.args):
         return ast.Call(over.func, [a.args[0] for a in over.args], over.keywords), True
     if is_call(over, "range") and len(over.args) == 3 and [ast.unparse(a) for a in over.args[1:]] == ["-1", "-1"]:
-        first = over.args[0]
-        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub) and ast.unparse(first.right) == "1":
-            return ast.Call(over.func, [first.left], []), True
+        match over.args[0]:
+            case ast.BinOp(left=stop, op=ast.Sub(), right=ast.Constant(value=1)):
+                return ast.Call(over.func, [stop], []), True
+            case ast.BinOp(left=stop, op=ast.Sub(), right=ast.Constant(value=int(behind))) if behind > 1:
+                return ast.Call(over.func, [ast.BinOp(stop, ast.Sub(), ast.Constant(behind - 1))], []), True
     if is_call(over, "range") and len(over.args) == 2 and ast.unparse(over.args[0]) == "0":
         return ast.Call(over.func, over.args[1:], []), False
     return over, False

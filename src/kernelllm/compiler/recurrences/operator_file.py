@@ -1,4 +1,4 @@
-"""The file of a problem with gradients whose loops are operators."""
+"""The file of a problem whose loops are operators: those with gradients, and those that would stay launches or be unrolled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,25 @@ from kernelllm.core.types import Problem
 log = logging.getLogger(__name__)
 
 
-def written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
-    """The file, by ``whole``; empty where the problem has no such loop, or that does not work."""
-    wanted = (options.backward or "autograd.grad(" in problem.source) and not options.unroll and not options.short
-    changed = with_loop_operators(problem) if wanted and options.trace != "export" else None
+_FEWEST = 8
+"""Steps of a loop without gradients from which on it is an operator; fewer are written out."""
+
+
+def with_gradients(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
+    """The file, by ``whole``; empty where the problem has no gradients, or no such loop, or that does not work."""
+    wanted = options.backward or "autograd.grad(" in problem.source
+    return _written(problem, options, whole, 0) if wanted else ""
+
+
+def without_gradients(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
+    """The same for a problem whose loops stay launches, or would be unrolled."""
+    text = _written(problem, options, whole, _FEWEST)
+    return text if "def time_loop" in text else ""
+
+
+def _written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str], fewest: int) -> str:
+    wanted = not options.unroll and not options.short and options.trace != "export"
+    changed = with_loop_operators(problem, fewest) if wanted else None
     if changed is None:
         return ""
     try:

@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from kernelllm.compiler.recurrences.row_dimensions import same
 from kernelllm.core.errors import CaptureError
 
 aten = torch.ops.aten
@@ -39,6 +40,11 @@ def need(holds: object, why: str) -> None:
     """Raise NoLoopOperator where it does not hold."""
     if not holds:
         raise NoLoopOperator(why)
+
+
+def hint_of(size: Any) -> int:
+    """The size at the problem's own sizes."""
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
 @dataclass
@@ -69,6 +75,7 @@ def traced(function: Callable[..., Any], examples: Sequence[Like], mode: Any, ru
         if node.target is aten.sym_size.int:  # torch.vmap has no rule for it
             node.target = size_along
     _without_splits(graph)
+    _stacked(graph)
     graph.graph.eliminate_dead_code()
     need(not any(node.op == "get_attr" for node in graph.graph.nodes), "its step reads a tensor that is not known")
     graph.recompile()
@@ -101,6 +108,33 @@ def _without_splits(graph: GraphModule) -> None:
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
         graph.graph.erase_node(node)
+
+
+def _stacked(graph: GraphModule) -> None:
+    """``torch.stack`` is traced as a view of a concatenation, in which a dimension of rows is one of several rows: as a concatenation along
+    the new dimension the rows stay apart."""
+    for node in list(graph.graph.find_nodes(op="call_function", target=aten.view.default)):
+        joined: Any = node.args[0]
+        if joined.target is not aten.cat.default:
+            continue
+        parts, shape = joined.args[0], list(node.meta["val"].shape)
+        of = list(parts[0].meta["val"].shape)
+        at = (joined.args[1] if len(joined.args) > 1 else 0) % len(of)
+        wanted = [*of[:at], len(parts), *of[at:]]
+        if not all(_alike(part.meta["val"].shape, of) for part in parts) or not _alike(shape, wanted):
+            continue
+        with graph.graph.inserting_before(node):
+            apart = [graph.graph.call_function(aten.unsqueeze.default, (part, at)) for part in parts]
+            for one, part in zip(apart, parts, strict=True):
+                one.meta["val"] = part.meta["val"].unsqueeze(at)
+            made = graph.graph.call_function(aten.cat.default, (apart, at))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        graph.graph.erase_node(node)
+
+
+def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(same(n, m) for n, m in zip(one, other, strict=True))
 
 
 def _sum(graph: Graph, one: Any, other: Any) -> Any:
@@ -151,7 +185,10 @@ def _readers(node: Node) -> set[Node]:
 
 
 def _needs_input(node: Node) -> bool:
-    return any(n.op == "placeholder" and is_tensor(n) for n in ancestors([node]))
+    """Whether it is made of an input's elements, not of sizes alone."""
+    if node.op == "placeholder":
+        return is_tensor(node)
+    return any(_needs_input(n) for n in node.all_input_nodes if is_tensor(n))
 
 
 def _view(node: Node) -> bool:

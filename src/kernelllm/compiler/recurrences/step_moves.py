@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 from kernelllm.compiler.recurrences import step_operators
-from kernelllm.compiler.recurrences.row_dimensions import groups, mixed_dims, rank, same
+from kernelllm.compiler.recurrences.row_dimensions import groups, mixed_dims, own_positions, rank, same
 from kernelllm.compiler.recurrences.step_graphs import need
 from kernelllm.compiler.recurrences.step_sizes import StepSizes
 
@@ -103,6 +103,8 @@ class MovingRules:
     def do_cat(self, node: Any, index: Index) -> Any:
         parts: Any = node.args[0]
         at = self.dim_of(node) % rank(node)
+        if index[at].isdigit() and all(same(part.meta["val"].shape[at], 1) for part in parts):  # one of several that were stacked
+            return self.value(parts[int(index[at])], (*index[:at], "0", *index[at + 1 :]))
         made, end = "", "0"
         for part in parts:
             size = self.sizes.text(part.meta["val"].shape[at])
@@ -120,7 +122,7 @@ class MovingRules:
             d = rank(node) - 1 - i
             low, high = pads[2 * i], pads[2 * i + 1]
             if low != 0:
-                found[d] = f"({index[d]} - {self.value(low, ())})"
+                found[d] = f"({index[d]} + {-low})" if isinstance(low, int) and low < 0 else f"({index[d]} - {self.value(low, ())})"
                 tests.append(f"({found[d]} >= 0)")
             if high != 0:
                 tests.append(f"({found[d]} < {self.sizes.text(source.meta['val'].shape[d])})")
@@ -142,8 +144,11 @@ class MovingRules:
         need(places == list(range(places[0], places[-1] + 1)), "its step picks elements along dimensions that are apart")
         dims = max(rank(c) for c in chosen if c is not None)
         own = index[places[0] : places[0] + dims]
-        found = list(index[: places[0]])
+        found, ranges = list(index[: places[0]]), own_positions(node)
         for c, d in zip(chosen[places[0] :], places, strict=True):
+            if d in ranges:
+                found.append(index[ranges[d]])
+                continue
             at = self.value(c, tuple("0" if same(c.meta["val"].shape[i], 1) else own[dims - rank(c) + i] for i in range(rank(c))))
             found.append(self.line(f"tl.where({at} < 0, {at} + {self.sizes.text(source.meta['val'].shape[d])}, {at})"))
         return self.value(source, (*found, *index[places[0] + dims :]))

@@ -39,10 +39,10 @@ def bag_kernel(weight_ptr, index_ptr, offsets_ptr, scales_ptr, out_ptr, total, s
     tl.store(out_ptr + bag * width + cols, out[None, :].to(out_ptr.dtype.element_ty), mask=cols < width)
 
 
-def bag_tiles(total, bags, width):
+def bag_tiles(total, bags, columns):
     """(rows, columns) that a program holds at a time: as many rows as a bag has, so that their loads are under way together."""
     rows = min(16, max(2, triton.next_power_of_2(triton.cdiv(total, max(bags, 1)))))
-    return rows, min(128, max(16, triton.next_power_of_2(width)))
+    return rows, min(128, max(16, triton.next_power_of_2(columns)))
 
 
 def bag_rows(weight, indices, offsets, scales, mode, last, padding):

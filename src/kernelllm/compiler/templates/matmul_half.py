@@ -4,6 +4,8 @@ As many programs as the device has cores take tiles in turns. ``gated_matmul`` c
 epilogue. Up to 16 rows go to ``few_rows``. Products with few tiles and a deep K are left to ``matmul``, which splits K.
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -155,7 +157,7 @@ def described_order(x):
 def product_tiles(m, n, k, cores):
     """(BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, PARTS): large tiles where they fill the cores evenly, else small and deep ones."""
     waves = triton.cdiv(m, 128) * triton.cdiv(n, 256) / cores
-    if waves >= 0.9 and waves / -(-waves // 1) >= 0.8:
+    if waves >= 0.9 and waves / math.ceil(waves) >= 0.8:
         return 128, 256, 64, 8, 4, 2
     return 64, 128, 128, 4, 4, 1
 
@@ -187,7 +189,7 @@ def product_by_descriptors(a, b, c, other, finish, cores):
     n = b.shape[1]
     block_m, block_n, block_k, warps, stages, parts = product_tiles(m, n, k, cores)
     if finish[2] == 2 or finish[4] != "":
-        stages -= 1  # the tiles of what is added take their place
+        stages -= 1 if n % 16 == 0 else 2  # the tiles of what is added take their place, those of odd rows in a second layout
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
     other = out if other is None else other
     a_last, b_last = described_order(a), described_order(b.T)

@@ -7,6 +7,7 @@ TF32 rounding, is slow on custom reductions, and reads any address it is handed;
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Callable
@@ -53,8 +54,9 @@ def to_tf32(data: Any) -> Any:
     return np.where(np.isfinite(data), rounded.reshape(np.shape(data)), data)
 
 
+@functools.cache
 def install() -> None:
-    """Patch the interpreter of this process for good."""
+    """Patch the interpreter of this process for good: once, as each patch calls what was there before. Live modules ask again and again."""
     from kernelllm.backends.triton.emulator import emulated_launches
 
     builder = ti.InterpreterBuilder

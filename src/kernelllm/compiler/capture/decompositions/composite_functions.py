@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.compiler.capture.decompositions import pool_gradients
+from kernelllm.compiler.capture.decompositions import pool_gradients, quantiles
 from kernelllm.compiler.capture.decompositions.size_checks import inside
 from kernelllm.compiler.capture.least_sizes import at_least
 
@@ -254,8 +254,12 @@ def cumprod(_: Any, x: Any, dim: Any = None, *more: Any, dtype: Any = None, **ot
     return _CumulativeProduct.apply(x if dtype is None else x.to(dtype), dim)  # type: ignore[no-untyped-call]
 
 
-def quantile(_: Any, x: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear", out: Any = None) -> Any:
+def quantile(context: Any, x: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear",
+             out: Any = None) -> Any:
     """By sorting, as ATen's quantile_compute does, which asks for the number of elements."""
+    near = context is not None and context.options.library and quantiles.near_an_end(x, q, dim, interpolation, out)
+    if near:
+        return quantiles.of_chosen(x, q, dim, keepdim, near)
     return _quantile(x, q, dim, keepdim, interpolation, out, ignore_nan=False)
 
 

@@ -1,6 +1,7 @@
 """Indices that are tensors of one number, as in ``alphas[t]`` and ``cache[:, t] = x``: eager reads the number, which a trace cannot.
 
-They become indices of length one, so that the number stays where it is. Ends of slices are :mod:`read_offsets`.
+They become indices of length one, so that the number stays where it is. Ends of slices are :mod:`read_offsets`. Indices that are sizes
+(``logits[..., mask_id]``) select, and stay sizes: Python's indexing makes numbers of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     Rows taken at such are copies, where eager's are views: what is written into one goes back to where it was, and to the others.
     """
+    args = (*_at_sizes(args[0], args[1]), *args[2:]) if func in (_ITEM, torch.Tensor.__setitem__) else args
     new = _without_numbers(func, args, kwargs) if func in _FUNCTIONS else (func, args, kwargs)
     result = new[0](*new[1], **new[2])
     if func is _ITEM and new[1] is not args and _is_view(args[1]):
@@ -63,6 +65,23 @@ def _without_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if func in _SELECT:
         return func, (_row(args[0], args[1], args[2]), args[1], 0) if number and len(args) == 3 else args, kwargs
     return func, args if func in _NARROW else _without_values(func, args), kwargs
+
+
+def _at_sizes(x: Any, index: Any) -> tuple[Any, Any]:
+    """The part of x at the indices that are sizes, and the index without them."""
+    whole = index if isinstance(index, tuple) else (index,)
+    if not isinstance(x, torch.Tensor) or not any(isinstance(i, torch.SymInt) for i in whole):
+        return x, index
+    rest: list[Any] = []
+    for i in _written_out(x, whole):
+        if isinstance(i, torch.SymInt):
+            dim = sum(_taken(r) for r in rest)
+            if x.shape[dim] - i < 1:  # select alone lets the length itself pass
+                raise IndexError(f"index {i} is out of bounds for dimension {dim} with size {x.shape[dim]}")
+            x = x.select(dim, i)
+        else:
+            rest.append(i)
+    return x, tuple(rest)
 
 
 def _without_values(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

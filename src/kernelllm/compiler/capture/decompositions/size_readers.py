@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 
+from kernelllm.compiler.capture.decompositions import constant_vectors, sliding_windows
 from kernelllm.compiler.capture.least_sizes import at_least
+from kernelllm.compiler.capture.patching import patch
 
 
 def _symbolic(*tensors: Any) -> bool:
@@ -141,11 +144,44 @@ def _triangle(upper: bool) -> Callable[..., Any]:
     return rule
 
 
+def _frequencies(whole: bool) -> Callable[..., Any]:
+    """Those of a discrete Fourier transform; ``whole``: with the negative ones, which come last."""
+
+    def rule(_: Any, n: Any, d: float = 1.0, **options: Any) -> Any:
+        if not isinstance(n, torch.SymInt) or options.get("out") is not None:
+            return NotImplemented
+        dtype = options.get("dtype") or torch.get_default_dtype()
+        count: Any = n if whole else n // 2 + 1
+        at: Any = torch.arange(count, device=options.get("device"))
+        at = torch.where(at > (n - 1) // 2, at - n, at) if whole else at
+        return at.to(dtype) * (1.0 / (n * d))
+
+    return rule
+
+
+def taking_sizes(stack: ExitStack) -> None:
+    """Until ``stack`` closes, functions that make tensors of numbers alone take sizes, as the constructor of a module may pass them."""
+
+    def either(rule: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            made = rule(None, *args, **kwargs) if any(isinstance(a, torch.SymInt) for a in args) else NotImplemented
+            return plain(*args, **kwargs) if made is NotImplemented else made
+
+        return call
+
+    made_of_numbers = {n: RULES[torch][n] for n in ("tril_indices", "triu_indices")} | constant_vectors.FUNCTIONS
+    for owner, rules in ((torch, made_of_numbers), (torch.fft, RULES[torch.fft])):
+        for name, rule in rules.items():
+            patch(stack, owner, name, either(rule, getattr(owner, name)))
+
+
 RULES: dict[Any, dict[str, Callable[..., Any]]] = {
     torch: {
         "gradient": gradient, "kron": kron, "take_along_dim": take_along_dim, "vander": vander, "chain_matmul": chain_matmul,
         "tril_indices": _triangle(upper=False), "triu_indices": _triangle(upper=True),
     },
-    torch.Tensor: {"kron": kron, "take_along_dim": take_along_dim},
+    torch.Tensor: {"kron": kron, "take_along_dim": take_along_dim, "unfold": sliding_windows.along},
+    torch.nn.functional: {"unfold": sliding_windows.unfold, "fold": sliding_windows.fold},
+    torch.fft: {"fftfreq": _frequencies(whole=True), "rfftfreq": _frequencies(whole=False)},
     torch.linalg: {"multi_dot": multi_dot, "norm": norm, "matrix_norm": matrix_norm},
 }  # fmt: skip

@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import sympy
@@ -278,7 +278,17 @@ def _grouped(expr: Any, known: frozenset[Any]) -> str:
     for weight in sorted(groups, key=lambda w: (-len(sympy.Mul.make_args(w)) if w != 1 else 1, str(w))):
         if groups[weight] != 0:
             parts.append(_group(groups[weight], weight))
-    return " + ".join(parts).replace("+ -", "- ") if parts else "0"
+    return reduce(_added, parts) if parts else "0"
+
+
+def _added(text: str, part: str) -> str:
+    """The sum of two. A minus in front of a quotient is the dividend's: ``-n // 2`` is no ``-(n // 2)``."""
+    first: Any = syntax_tree(part).body[0].value  # type: ignore[attr-defined]
+    while isinstance(first, ast.BinOp):
+        if isinstance(first.op, ast.FloorDiv | ast.Mod) and part.startswith("-"):
+            return f"{text} + ({part})"
+        first = first.left
+    return f"{text} - {part[1:]}" if part.startswith("-") else f"{text} + {part}"
 
 
 def _group(rest: Any, weight: Any) -> str:

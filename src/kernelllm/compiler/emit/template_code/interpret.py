@@ -35,6 +35,8 @@ KEPT = ("BLOCK",)
 LONGEST = 16
 """A loop over at most this many known items is followed item by item."""
 DEEPEST = 4
+HELD = "width"
+"""The argument of tiles that says how much a program holds: where it varies, so must they, or they do not fit into shared memory."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len, "int": int, "float": float, "bool": bool, "min": min, "max": max, "abs": abs, "sum": sum, "pow": pow, "list": list,
@@ -199,13 +201,16 @@ class Interpreter(Expressions):
         except (TypeError, AttributeError, RuntimeError):
             answer = None
         before = self.seen.get(id(node))
-        if answer is None or (before is not None and before != answer):
+        if answer is None or (before is not None and before != answer) or self._must_fit(name, given):
             self.unstable.add(id(node))
         if id(node) in self.unstable:
-            self.run(name, {k: self._own_size(name, k, v) for k, v in given.items()})
+            self.run(name, {k: v if k == HELD or isinstance(v, Const) else self._own_size(name, k, v) for k, v in given.items()})
             return _varying(answer) if answer is not None else UNKNOWN
         self.params.setdefault(name, {}).update(dict.fromkeys(given, UNKNOWN))
         return answer  # type: ignore[return-value]
+
+    def _must_fit(self, name: str, given: dict[str, Value]) -> bool:
+        return name.endswith("_tiles") and isinstance(given.get(HELD), Unknown)
 
     def _own_size(self, name: str, param: str, value: Value) -> Value:
         """An argument of a function that decides speed: the problem's own size where every call has the same there, so that no other

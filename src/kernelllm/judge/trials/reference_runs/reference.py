@@ -25,6 +25,7 @@ from kernelllm.judge.transport import values
 from kernelllm.judge.transport.protocol import Gradients
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Expected
 from kernelllm.judge.trials.comparison.same_computation import agrees, finite, is_informative, rounding_explains, same_structure, to_float64
+from kernelllm.judge.trials.reference_runs import rounding_noise
 from kernelllm.judge.trials.reference_runs.device_asserts import keep_in_range
 from kernelllm.judge.trials.reference_runs.duplicate_indices import with_nearest_writes
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
@@ -32,7 +33,7 @@ from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
 from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
 from kernelllm.judge.trials.reference_runs.overflows import overflows
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
-from kernelllm.judge.trials.reference_runs.rounding_noise import EagerNoise, Float64Noise, LastBitNoise, WideNoise, add_rounding_noise
+from kernelllm.judge.trials.reference_runs.rounding_noise import NOISE_SEED, EagerNoise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
 from kernelllm.judge.trials.reference_runs.topk_ties import ForcedTies
@@ -220,13 +221,13 @@ class Reference:
         half = any(t.dtype.itemsize == 2 for t in self._floating([private, value]))
         under = partial(self._under, value=value, inputs=private, seed=seed, before=before, numbers=_MORE_OF_HALF if half else _MORE)
         outcome.more_roundings = partial(under, EagerNoise) if half else decided
-        outcome.wide_roundings = partial(self._under, WideNoise, value, private, seed, before, numbers=_WIDE)
+        outcome.wide_roundings = partial(self._under, rounding_noise.WideNoise, value, private, seed, before, numbers=_WIDE)
         tf32 = partial(under, Tf32Convolutions) if self.tf32_convolutions else lambda: iter(())
-        outcome.all_roundings = lambda: chain(() if half else decided(), under(LastBitNoise), tf32())
+        outcome.all_roundings = lambda: chain(() if half else decided(), under(rounding_noise.LastBitNoise), tf32())
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         outcome.ties_rerounded = partial(self._perturbed, value, private, seed, before, numbers=_AT_TIES, exactly=True)
         other = self._other_choices(value, private, seed, before)
-        outcome.overflows = lambda: overflows(other.under)
+        outcome.overflows, outcome.in_double_under = lambda: overflows(other.under), other.in_double_under
         outcome.choices, outcome.rotated_ties, outcome.other_ties = other.choices, other.rotated_ties, other.other_ties
         outcome.rewritten = lambda mine: with_nearest_writes(other.under, mine)
         outcome.refinements = self._refinements(value, private, seed, before, affordable)
@@ -335,7 +336,7 @@ class Reference:
     ) -> Iterator[Any]:  # fmt: skip
         """Outputs in working precision under other roundings. What one does to a mask (of a ReLU, in its gradient) is chance."""
         for number in numbers if stochastic else range(1):
-            found, generator = None, torch.Generator(self.device).manual_seed(seed + number) if stochastic else None
+            found, generator = None, torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
                 self._other_buffers.keep(self._models["tf32"])
@@ -357,11 +358,11 @@ class Reference:
             perturbed = None
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
-                generator = torch.Generator(self.device).manual_seed(seed + number)
+                generator = torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number)
                 for parameter in () if exactly else model.parameters():
-                    parameter.copy_(add_rounding_noise(parameter, generator, roundings))
-                private = to_float64(inputs) if exactly else add_rounding_noise(to_float64(inputs), generator, roundings)
-                with Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
+                    parameter.copy_(rounding_noise.add_rounding_noise(parameter, generator, roundings))
+                private = to_float64(inputs) if exactly else rounding_noise.add_rounding_noise(to_float64(inputs), generator, roundings)
+                with rounding_noise.Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
                     perturbed = self.called(model)(*private)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run

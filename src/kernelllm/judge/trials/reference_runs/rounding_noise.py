@@ -34,6 +34,9 @@ _MOST_OF_SCORES = 0.005
 _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
+NOISE_SEED = 0x5EED_0F05
+"""Added to the seed of the inputs: noise of their own seed follows their values, on a GPU as much as those of doubles on a CPU."""
+
 
 class Float64Noise(OperatorMode):
     """Moves what operators compute in float64 at random. ``roundings``: units of rounding of ``narrow`` that inputs and parameters move

@@ -24,7 +24,7 @@ from kernelllm.judge.trials.reference_runs.device_asserts import no_device_asser
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_results import differs, is_wrong, result
-from kernelllm.judge.trials.reference_runs.rounding_noise import WideNoise
+from kernelllm.judge.trials.reference_runs.rounding_noise import NOISE_SEED, WideNoise
 from kernelllm.judge.trials.schedule import INIT_SEED
 from kernelllm.judge.trials.usage.sizes_of_inputs import sizes_of_inputs
 from kernelllm.problems import nested
@@ -280,7 +280,7 @@ def _hangs_on_rounding(
     wrong = _wrong_elements(value, expected)
     if not wrong or sum(int(w.sum()) for w in wrong) > _TURNED * sum(w.numel() for w in wrong):
         return False
-    generator = torch.Generator(reference.device).manual_seed(seed)
+    generator = torch.Generator(reference.device).manual_seed(NOISE_SEED + seed)
     for _ in range(_ROUNDINGS):
         with WideNoise(generator):
             other = _result_when_built(reference, instead, inputs, seed)
