@@ -5,7 +5,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
-PROBLEM = "relu"
+PROBLEM = "sigmoid"
 EXPECT = "incorrect"
 
 
@@ -16,7 +16,7 @@ def scale_kernel(x_ptr, y_ptr, n, columns, by, BLOCK: tl.constexpr):
     column = at - row * columns
     inside = (at < n) & (column >= 0) & (column < columns)
     x = tl.load(x_ptr + row * columns + column, mask=inside, other=0.0)
-    tl.store(y_ptr + row * columns + column, tl.maximum(x, 0.0), mask=inside)
+    tl.store(y_ptr + row * columns + column, tl.sigmoid(x), mask=inside)
 
 
 class ModelNew(nn.Module):

@@ -40,15 +40,21 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
-_MATHS = frozenset({"prod", "gcd", "isqrt", "cdiv"})
+_MATHS = frozenset({"prod", "gcd", "isqrt", "cdiv", "log", "log2", "log10", "sqrt", "floor", "ceil"})
 """Functions of ``math`` or of a kernel language, called by their module."""
 _FUNCTIONS: dict[str, Any] = {
     "len": len, "sum": sum, "all": all, "any": any, "min": min, "max": max, "abs": abs, "int": int, "bool": bool, "set": set,
     "sorted": sorted, "tuple": tuple, "list": list, "str": str, "range": _bounded_range, "prod": math.prod, "gcd": math.gcd,
     "bin": bin, "oct": oct, "hex": hex, "hash": hash, "map": map, "round": round, "reversed": reversed, "float": float,
     "isqrt": math.isqrt, "divmod": divmod, "enumerate": enumerate, "zip": zip, "cdiv": lambda a, b: -(-a // b),
-    "strides": _contiguous,
+    "strides": _contiguous, "log": math.log, "log2": math.log2, "log10": math.log10, "sqrt": math.sqrt, "floor": math.floor,
+    "ceil": math.ceil,
 }  # fmt: skip
+_INVERSES: dict[str, Any] = {
+    "log": math.exp, "log2": lambda x: 2.0**x, "log10": lambda x: 10.0**x, "sqrt": lambda x: x * x, "isqrt": lambda x: x * x,
+}  # fmt: skip
+_LARGEST = 100
+"""What the inverses of logarithms are asked for."""
 _METHODS = frozenset({
     "count", "index", "startswith", "endswith", "bit_count", "bit_length", "join", "find", "isdisjoint", "issubset", "is_integer",
 })  # fmt: skip
@@ -114,8 +120,12 @@ def _helpers(known: ParsedSource) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _hints(test: ast.expr) -> Iterator[int]:
-    """Numbers of the text, also those within texts."""
-    for node in ast.walk(test):
+    """Numbers of the text, also those within texts, and those whose root or logarithm is one of it."""
+    nodes = list(ast.walk(test))
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} & _INVERSES.keys()
+    for node in nodes:
+        if called and isinstance(node, ast.Constant) and isinstance(node.value, int | float) and 0 < node.value < _LARGEST:
+            yield from (number for name in sorted(called) if 1 < (number := round(_INVERSES[name](node.value))) < _RANGE)
         if isinstance(node, ast.Constant) and isinstance(node.value, int | str) and not isinstance(node.value, bool):
             yield from (int(digits) for digits in re.findall(r"\d+", str(node.value)) if 1 < int(digits) < _RANGE)
 

@@ -48,6 +48,8 @@ _HOOKS = frozenset({
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_compiled_call_impl", "_state_dict_hooks",
     "_load_state_dict_pre_hooks", "_is_full_backward_hook",
 })  # fmt: skip
+_MEMORY = frozenset({"is_shared", "is_pinned", "_shared_filename_cpu", "_share_filename_cpu_", "_share_fd_cpu_"})
+"""A judge without a GPU hands its inputs over in shared memory."""
 _WHICH_GPU = "which GPU of several it runs on"
 _LEFT_TO_FILES = frozenset({"__main__"})
 
@@ -85,6 +87,10 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 what = "for the hash of a text, another one in each process"
             case ast.Call(func=ast.Name(id="hash" | "id"), args=[ast.Call(func=ast.Name(id="object"))]):
                 what = "for the address of an object, another one in each process"
+            case ast.Call(func=ast.Attribute(attr=name), args=[]) if name in _MEMORY:
+                what = f"in which kind of memory a tensor lies ({name})"
+            case ast.Call(func=ast.Attribute(attr="query"), args=[], keywords=[]):
+                what = "whether work is still under way (query)"
             case ast.Call(func=ast.Attribute(attr="seed"), args=[], keywords=[]):
                 what = "for a seed that nobody knows"
             case ast.Call(func=ast.Name(id="iter" | "next" | "list" | "tuple"), args=[ast.Set(), *_]) | ast.For(iter=ast.Set()):

@@ -58,7 +58,8 @@ def refused_sizes(failure: CandidateFailure | None, references: Sequence[Referen
     called = {name: own for name, own, _ in changed if _spoken(names.get(name, name)) & words}
     if found := _naming(numbers, ((name, own, own) for name, own, _ in changed)):
         told = _naming(numbers, (size for size in changed if size[0] in called))  # width >= 8: not the batch, which is 8
-        return told if told and not found.keys() & called.keys() else found
+        both = {name: own for name, own in found.items() if name in called}  # head_dim in (32, 64): not the length, which is 64
+        return both or told or found
     if found := called or _naming(numbers, changed):
         return found
     own = re.search(r"\b(raise|assert)\b", failure.trace.rstrip().rpartition("\n")[2])
