@@ -53,6 +53,66 @@ def get_inputs(): return [torch.randn(batch, length, width)]
 def get_init_inputs(): return [width, hidden]
 """
 
+DIAGONALS = """
+class Model(nn.Module):
+    def forward(self, costs):
+        with torch.enable_grad():
+            x = costs.detach().requires_grad_()
+            places = torch.arange(x.size(2), device=x.device)
+            last = torch.zeros_like(x[:, 0])
+            before = torch.zeros_like(last)
+            for d in range(x.size(1)):
+                side = F.pad(before[:, :-1], (1, 0))
+                side = torch.where((places == 0) & (d == 0), 1.0, side)
+                before, last = last, x[:, d] - torch.logsumexp(torch.stack([last, side]), 0)
+            grads = torch.autograd.grad(last.mean(), [x])
+        return grads
+batch, steps, width = 4, 9, 6
+def get_inputs(): return [torch.randn(batch, steps, width)]
+def get_init_inputs(): return []
+"""
+
+FARTHEST = """
+class Model(nn.Module):
+    def __init__(self, samples):
+        super().__init__()
+        self.samples = samples
+    def forward(self, points):
+        batch, n, _ = points.shape
+        rows = torch.arange(batch, device=points.device)
+        distance = torch.full((batch, n), 1e10, device=points.device)
+        farthest = torch.zeros(batch, dtype=torch.long, device=points.device)
+        chosen = []
+        for _ in range(self.samples):
+            chosen.append(farthest)
+            distance = torch.minimum(distance, ((points - points[rows, farthest].unsqueeze(1)) ** 2).sum(-1))
+            farthest = distance.argmax(-1)
+        return torch.stack(chosen, 1)
+batch, n, samples = 3, 40, 9
+def get_inputs(): return [torch.randn(batch, n, 3)]
+def get_init_inputs(): return [samples]
+"""
+
+TRIDIAGONAL = """
+class Model(nn.Module):
+    def forward(self, low, diagonal, up, right):
+        n = right.shape[-1]
+        c, d = up.clone(), [right[:, 0] / diagonal[:, 0]]
+        c[:, 0] = up[:, 0] / diagonal[:, 0]
+        for i in range(1, n):
+            m = 1.0 / (diagonal[:, i] - low[:, i] * c[:, i - 1])
+            c[:, i] *= m
+            d.append((right[:, i] - low[:, i] * d[i - 1]) * m)
+        x = torch.zeros_like(right)
+        x[:, -1] = d[-1]
+        for i in range(n - 2, -1, -1):
+            x[:, i] = d[i] - c[:, i] * x[:, i + 1]
+        return x
+batch, n = 5, 12
+def get_inputs(): return [torch.rand(batch, n), torch.rand(batch, n) + 3.0, torch.rand(batch, n), torch.randn(batch, n)]
+def get_init_inputs(): return []
+"""
+
 ALIGNED = """
 class Model(nn.Module):
     def forward(self, x):
@@ -64,6 +124,8 @@ class Model(nn.Module):
 batch, length, states = 6, 12, 9
 def get_inputs(): return [torch.randn(batch, length, states)]
 def get_init_inputs(): return []
+"""
+
 SYSTEM = """
 class Model(nn.Module):
     def __init__(self, steps):
@@ -99,7 +161,7 @@ def get_init_inputs(): return []
 """
 
 
-@pytest.mark.parametrize(("text", "backward"), [(FIELD, False), (CELL, True)], ids=["field", "cell"])
+@pytest.mark.parametrize(("text", "backward"), [(FIELD, False), (CELL, True), (DIAGONALS, False)], ids=["field", "cell", "diagonals"])
 def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, backward: bool) -> None:
     given = msgspec.structs.replace(problem(text), tags=("gradients",) if backward else ())
     source = compiled(given, Options(backward=backward, any_dtype=False))
@@ -110,12 +172,24 @@ def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, back
     assert verdict.correct, verdict.message
 
 
+@pytest.mark.parametrize(("text", "loops"), [(FARTHEST, 1), (TRIDIAGONAL, 2)], ids=["farthest", "tridiagonal"])
+def test_a_loop_without_gradients_is_one_kernel_where_it_would_be_launched_or_unrolled(quick: Judge, text: str, loops: int) -> None:
+    source = compiled(problem(text), Options(any_dtype=False))
+    assert len(re.findall(r"def time_loop\w*_kernel", source)) == loops
+    assert "FIXED_SIZES" not in source
+    assert ("h0 = torch.empty((1, " in source) == (text is FARTHEST)  # of a state that nobody reads, the last step alone is kept
+    verdict = quick.judge(problem(text), Candidate(source=source))
+    assert verdict.correct, verdict.message
+
+
 def test_rows_that_are_stacked_within_a_step_stay_programs_of_their_own() -> None:
     given = msgspec.structs.replace(problem(ALIGNED), tags=("gradients",))
     source = compiled(given, Options(backward=True, any_dtype=False))
     loops = re.findall(r"time_loop\w*_kernel\[(.*?)\]\(", source)
     assert loops
     assert all(grid == "(a0.shape[0],)" for grid in loops), loops
+
+
 def test_elimination_and_substitution_in_a_method_are_a_kernel_each(quick: Judge) -> None:
     given = problem(SYSTEM)
     source = compiled(given, Options(any_dtype=False))

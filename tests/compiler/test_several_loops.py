@@ -80,6 +80,23 @@ batch, steps, width = 4, 9, 50
 def get_inputs(): return [torch.randn(batch, steps, width)]
 def get_init_inputs(): return [width, 2]
 """
+SETTINGS = """
+class Model(nn.Module):
+    def __init__(self, discount, part):
+        super().__init__()
+        self.discount, self.part = discount, part
+    def forward(self, r, v, d):
+        alive = self.discount * (1 - d)
+        deltas = r + alive * v[1:] - v[:-1]
+        last, found = torch.zeros_like(v[0]), []
+        for t in reversed(range(r.shape[0])):
+            last = deltas[t] + alive[t] * self.part * last
+            found.insert(0, last)
+        return torch.stack(found)
+steps, batch, discount, part = 11, 40, 0.95, 0.9
+def get_inputs(): return [torch.randn(steps, batch), torch.randn(steps + 1, batch), torch.rand(steps, batch)]
+def get_init_inputs(): return [discount, part]
+"""
 CELLS_OF_TORCH = """
 class Model(nn.Module):
     def __init__(self, width, hidden):
@@ -91,7 +108,7 @@ class Model(nn.Module):
             h = self.cell(x[:, t], h)
             outs.append(h)
         return torch.stack(outs, dim=1)
-batch, steps, width, hidden = 4, 9, 24, 20
+batch, steps, width, hidden = 4, 9, 24, 200
 def get_inputs(): return [torch.randn(batch, steps, width)]
 def get_init_inputs(): return [width, hidden]
 """
@@ -103,8 +120,8 @@ CHANGED_BEHIND = THREE.replace("ends.append(total)", "ends.append(total)\n      
 
 @pytest.mark.parametrize(
     ("text", "loops"),
-    [(THREE, 3), (IN_METHODS, 2), (LAYERS, 2), (CELLS_OF_TORCH, 0)],
-    ids=["three", "in methods", "in layers", "products"],
+    [(THREE, 3), (IN_METHODS, 2), (LAYERS, 2), (CELLS_OF_TORCH, 0), (SETTINGS, 1)],
+    ids=["three", "in methods", "in layers", "products", "settings"],
 )
 def test_each_loop_is_a_kernel_and_right_at_every_length(text: str, loops: int, quick: Judge) -> None:
     candidate = next(Compiler().write(problem(text), 1))

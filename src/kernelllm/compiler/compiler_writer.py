@@ -126,6 +126,8 @@ class Compiler(Writer):
 
     def write_here(self, problem: Problem, n: int, feedback: Sequence[Attempt] = ()) -> Iterator[Candidate]:
         """:meth:`write` in this process."""
+        from kernelllm.compiler.loops import loop_file
+
         written = {attempt.candidate.digest for attempt in feedback}
         tried = [attempt.candidate.params for attempt in feedback]
         errors: list[CaptureError] = []
@@ -167,7 +169,7 @@ class Compiler(Writer):
             written.add(candidate.digest)
             count += 1
             yield candidate
-            if self.options.extern == "auto" and launches_in_a_loop(source) and not any(way.unroll for way in ways):
+            if self.options.extern == "auto" and loop_file.launches_in_a_loop(source) and not any(way.unroll for way in ways):
                 ways.insert(at + 1, msgspec.structs.replace(self.options, **UNROLLED))
         if count == 0 and errors and not feedback:
             raise errors[0]
@@ -288,7 +290,7 @@ def compiled(problem: Problem, options: Options, known: Lowerings | None = None)
         return text
     known = known or Lowerings()
     text = _in_chunks(problem, options.settled, known)
-    text = text or operator_file.written(problem, options.settled, lambda part, way: _whole_file(part, way, known))
+    text = text or operator_file.with_gradients(problem, options.settled, lambda part, way: _whole_file(part, way, known))
     text = text or _whole_file(problem, options.settled, known)
     # host arithmetic last: loops are put into kernels by how their grids are written
     return text if options.short or options.steps else host_arithmetic.plain(text)
@@ -327,6 +329,7 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
     from kernelllm.compiler.capture.passes import sum_thin_products
     from kernelllm.compiler.inductor.lower import lower
     from kernelllm.compiler.loops import loop_file
+    from kernelllm.compiler.recurrences import operator_file
 
     def written(part: Problem, lowered: Lowered) -> str:
         lowered.fixed = _fixed(part, lowered.captured, options, known) if options.fixed and part is problem else None
@@ -354,24 +357,17 @@ def _whole_file(problem: Problem, options: Options, known: Lowerings) -> str:
             lowered = known.keep(part, options, lower(captured, options))
         return written(part, lowered)
 
+    as_operator = lambda: operator_file.without_gradients(problem, options, lambda part, way: _whole_file(part, way, known))
+
     def unrolled() -> str:
         if lowered := known.get(problem, options):
             return written(problem, lowered)
         return captured_for(problem, options, lambda c: written(problem, known.keep(problem, options, lower(c, options))))
 
     def looped() -> str:
-        text = loop_file.written(problem, part_of_loop, strict=options.extern == "forbid")
-        return text or operator_file.written_long(problem, options, lambda part, way: _whole_file(part, way, known))
+        return loop_file.written(problem, part_of_loop, as_operator, strict=options.extern == "forbid")
 
     return unrolled() if options.backward or options.unroll else loop_file.chosen(problem, looped, unrolled)
-
-
-def launches_in_a_loop(source: str) -> bool:
-    """Whether the file's forward launches the kernels of a step again and again."""
-    from kernelllm.compiler.loops.body import STEP
-    from kernelllm.compiler.loops.inside_kernel import INSIDE
-
-    return f" = self.{STEP}(" in source and INSIDE not in source
 
 
 def left_to_torch(source: str, *, found_too: bool = False) -> list[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kernelllm.compiler import write_time
+from kernelllm.compiler.loops.body import STEP
 from kernelllm.compiler.loops.inlined_loops import with_inlined_loop, with_inlined_steps
 from kernelllm.compiler.loops.inside_kernel import INSIDE
 from kernelllm.compiler.loops.loop import Carry, CarryChanges, LoopStep, loop_step
+from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
 if TYPE_CHECKING:
@@ -20,13 +24,28 @@ Part = Callable[[Problem, "Callable[[Captured], None] | None"], str]
 """Writes the file for a part: the step, which is given with a check of its graph, or what stands around the loop."""
 
 
-def written(problem: Problem, part: Part, *, strict: bool) -> str:
-    """The file; empty where there is no loop that can be taken apart. ``strict``: nothing of it may be left to torch."""
+def written(problem: Problem, part: Part, instead: Callable[[], str], *, strict: bool) -> str:
+    """The file; empty where there is no loop that can be taken apart. ``strict``: nothing of it may be left to torch. ``instead``: what
+    to write where the loop would launch the kernels of its step again and again; empty where that does not work."""
+    instead = cache(instead)
     for candidate in (problem, with_inlined_loop(problem)):
         if loop_step(candidate):
-            texts = (_File(one, part, strict, fission=fission).written(loop) for one, fission, loop in _forms(candidate))
-            return next((text for text in texts if text), "")
-    return ""
+            forms = list(_forms(candidate))
+            if not any(_File(one, part, strict, fission=fission).inside(loop) for one, fission, loop in forms) and (text := instead()):
+                return text
+            texts = (_File(one, part, strict, fission=fission).written(loop) for one, fission, loop in forms)
+            text = next((text for text in texts if text), "")
+            return (_loops_left(text) and instead()) or text
+    return instead()
+
+
+def _loops_left(source: str) -> bool:
+    """Whether the file's forward has a loop, beside one that went into a kernel."""
+    if INSIDE not in source:
+        return False
+    model = next(s for s in syntax_tree(source).body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
+    methods = [s for s in model.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"]
+    return any(isinstance(n, ast.For) for m in methods for n in ast.walk(m))
 
 
 def _forms(problem: Problem) -> Iterator[tuple[Problem, bool, LoopStep]]:
@@ -49,6 +68,19 @@ class _File:
     def __init__(self, problem: Problem, part: Part, strict: bool, *, fission: bool = True) -> None:
         self.problem, self.part, self.strict, self.fission = problem, part, strict, fission
 
+    def inside(self, loop: LoopStep) -> bool:
+        """Whether the loop goes into the kernel of its step, as it is or with its matrices turned."""
+        try:
+            with write_time.limited(write_time.left() / 4):
+                text, matrices = self._joined(loop, alone=True)
+                if INSIDE in text or not matrices:
+                    return INSIDE in text
+                turned = loop_step(self.problem, matrices, fission=self.fission)
+                return turned is not None and INSIDE in self._joined(turned, matrices, alone=True)[0]
+        except Exception as error:  # noqa: BLE001 - other ways come next
+            log.info("%s: the step of its loop could not be compiled alone: %s", self.problem.name, error)
+            return False
+
     def written(self, loop: LoopStep) -> str:
         try:
             with write_time.limited(write_time.left() / 2):
@@ -65,8 +97,10 @@ class _File:
             other = text
         return other if INSIDE in other else text
 
-    def _joined(self, loop: LoopStep, turned: Collection[str] = (), carry: Carry | None = None) -> tuple[str, list[str]]:
-        """The file, and the matrices that go from step to step."""
+    def _joined(
+        self, loop: LoopStep, turned: Collection[str] = (), carry: Carry | None = None, *, alone: bool = False
+    ) -> tuple[str, list[str]]:  # fmt: skip
+        """The file, and the matrices that go from step to step. ``alone``: without what is around the loop."""
         matrices: list[str] = []
         shapes: dict[str, list[int]] = {}
 
@@ -81,7 +115,9 @@ class _File:
             again = loop_step(self.problem, turned, found.needed, fission=self.fission) if carry is None else None
             if again is None:
                 raise
-            return self._joined(again, turned, found.needed)
+            return self._joined(again, turned, found.needed, alone=alone)
+        if alone:
+            return loop.whole_file(step, {}, strict=False, shapes=shapes), matrices
         outside: dict[str, str] = {}
         for name, part in loop.outside.items():
             try:
@@ -116,4 +152,9 @@ def _leaves_gradients(problem: Problem) -> bool:
     return any("autograd.grad(" in text for text in kept)
 
 
-__all__ = ["chosen", "written"]
+def launches_in_a_loop(source: str) -> bool:
+    """Whether the file's forward launches the kernels of a step again and again."""
+    return f" = self.{STEP}(" in source and INSIDE not in source
+
+
+__all__ = ["chosen", "launches_in_a_loop", "written"]

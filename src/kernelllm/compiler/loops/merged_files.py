@@ -44,12 +44,43 @@ def merged(base: str, other: str, method: str) -> str:
                 grown = True
     for old, new in changes.items():
         other = re.sub(rf"(?<![\w.]){old}\b", new, other)
+    base, other = _with_attributes(base, other, method)
     added = [text for text, bound in _parts(other) if not all(name in known for name in bound)]
     body = _FORWARD.replace("forward", method) + other.rpartition(_FORWARD)[2].rstrip()
     head, mark, tail = base.rpartition(f"class {_CLASS}")
     rest = "".join(f"{text}\n\n\n" for text in added if not text.startswith(_IMPORTS))
     whole = with_methods_of(head + rest + mark + tail.rstrip() + "\n\n" + body + "\n", other, method)
     return ensured(whole, [text for text, _ in _parts(other) if text.startswith(_IMPORTS)])
+
+
+def _with_attributes(base: str, other: str, method: str) -> tuple[str, str]:
+    """Both files, with what the constructor of ``other`` keeps to compare it later (``self._settings``) in that of ``base``: by a name of
+    its own where ``base`` has the same one for something else."""
+    ours, theirs = _constructor(base), _constructor(other)
+    if ours is None or theirs is None:
+        return base, other
+    known = {ast.unparse(s) for s in ours.body}
+    taken = {n.attr for n in ast.walk(ours) if isinstance(n, ast.Attribute)}
+    changes, kept = dict[str, str](), list[ast.stmt]()
+    for statement in theirs.body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if ast.unparse(statement) in known:
+            continue
+        if isinstance(target, ast.Attribute) and re.fullmatch(r"_(\w+_)?(layers|settings)", target.attr):
+            kept.append(statement)
+            if target.attr in taken:
+                changes[target.attr] = f"_{method}{target.attr}"
+    texts = [re.sub(r"self\.(\w+)", lambda m: f"self.{changes.get(m[1], m[1])}", ast.unparse(s)) for s in kept]
+    for old, new in changes.items():
+        other = re.sub(rf"self\.{old}\b", f"self.{new}", other)
+    lines = base.splitlines()
+    lines[ours.end_lineno : ours.end_lineno] = [f"        {text}" for text in texts]
+    return "\n".join(lines) + "\n", other
+
+
+def _constructor(source: str) -> ast.FunctionDef | None:
+    model = next(s for s in syntax_tree(source).body if isinstance(s, ast.ClassDef) and s.name == _CLASS)
+    return next((s for s in model.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
 
 
 def ensured(source: str, statements: Iterable[str]) -> str:

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from typing import Any
 
 import msgspec
 
 from kernelllm.compiler.emit.ast_tools import names, stored
+from kernelllm.compiler.loops.before_after import NamesReplaced, free_name
 from kernelllm.compiler.loops.body import STEP, OutlinedLoop, Outliner
-from kernelllm.compiler.loops.loop_forms import with_one_form
-from kernelllm.compiler.loops.reversed_loops import is_call
+from kernelllm.compiler.loops.loop_forms import single_assignments, with_one_form
+from kernelllm.compiler.recurrences.slices_in_turn import (
+    LOOPS,
+    Count,
+    count_of,
+    with_last_elements,
+    with_states_of_slices,
+    with_tables,
+)
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
 _MODES = {"torch.enable_grad()": "True", "torch.no_grad()": "False", "torch.inference_mode()": "False"}
-_LOOPS = "_loop_operators"
+_RANGE = re.compile(r"torch\.arange\([^()]*(\([^()]*\)[^()]*)*\)(\[[^()]*\]|\.(view|unsqueeze)\([^()]*\))*")
+_LEFT = "_what_is_left_to_steps"
 
 
-def with_loop_operators(problem: Problem, *, long: bool = False) -> Problem | None:
-    """The problem with calls in the place of its loops; None where it has none that can be one.
-
-    ``long``: only loops over a tensor's dimension, which are refused while they are traced where they are short or have products.
-    """
+def with_loop_operators(problem: Problem, fewest: int = 0) -> Problem | None:
+    """The problem with calls in the place of its loops; None where it has none that can be one. ``fewest``: steps of such a loop."""
     try:
         tree = syntax_tree(problem.source)
     except SyntaxError:
@@ -33,13 +40,14 @@ def with_loop_operators(problem: Problem, *, long: bool = False) -> Problem | No
         methods = [s for s in cls.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"]
         looping = {f"self.{m.name}" for m in methods if any(isinstance(n, ast.For) for n in ast.walk(m))}
         for method in methods:
-            found += _changed(method, looping, long)
+            found += _changed(method, looping)
     if not found:
         return None
-    return msgspec.structs.replace(problem, source=ast.unparse(ast.fix_missing_locations(tree)))
+    source = ast.unparse(ast.fix_missing_locations(tree))
+    return msgspec.structs.replace(problem, source=source.replace(_LEFT, f"{fewest}, {found > 1}"))
 
 
-def _changed(method: ast.FunctionDef, looping: set[str], long: bool) -> int:
+def _changed(method: ast.FunctionDef, looping: set[str]) -> int:
     """How many loops of a method have become calls; changes it. ``looping``: methods with loops, around which another loop stays."""
     if method.args.vararg or method.args.kwarg or not method.args.args or method.args.args[0].arg != "self":
         return 0
@@ -50,13 +58,13 @@ def _changed(method: ast.FunctionDef, looping: set[str], long: bool) -> int:
     while (at := next((i for i, s in enumerate(rest) if isinstance(s, ast.For)), None)) is not None:
         loop: Any = rest[at]
         around = any(ast.unparse(n) in looping for n in ast.walk(loop) if isinstance(n, ast.Attribute))
-        made = None if around else _called(given, [*done, *rest[:at]], loop, rest[at + 1 :], count, long)
+        made = None if around else _called(given, [*done, *rest[:at]], loop, rest[at + 1 :], count)
         if made is None:
             done, rest = [*done, *rest[: at + 1]], rest[at + 1 :]
             continue
         done, rest, count = made[0], made[1], count + 1
     if count:
-        method.body = [*syntax_tree(f"from kernelllm.compiler.recurrences import loop_function as {_LOOPS}").body, *done, *rest]
+        method.body = [*syntax_tree(f"from kernelllm.compiler.recurrences import loop_function as {LOOPS}").body, *done, *rest]
     return count
 
 
@@ -76,26 +84,48 @@ def _without_blocks(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _called(
-    given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], number: int, long: bool
+    given: list[str], before: list[ast.stmt], loop: ast.For, after: list[ast.stmt], number: int
 ) -> tuple[list[ast.stmt], list[ast.stmt]] | None:  # fmt: skip
     """The statements up to the call that stands for a loop, and those behind it."""
     try:
+        loop = syntax_tree(ast.unparse(loop)).body[0]  # type: ignore[assignment]
+        before = [single for statement in before for single in single_assignments(statement)]
+        with_last_elements(before, loop)
+        before = with_tables(before, loop)
         before, made, after = with_one_form(before, loop, after)
+        before, after = with_states_of_slices(before, made, after)
     except Exception:  # noqa: BLE001 - a form that nobody thought of stays as it is
         return None
-    over: Any = made.iter
-    if not is_call(over, "range") or len(over.args) > 2 or not isinstance(made.target, ast.Name):
+    count = count_of(made)
+    if count is None:
         return None
-    counter = made.target.id
-    _with_counts(made, counter)
-    outlined = Outliner(given, before, made, after, inside=True, many=not long).done()
+    made.iter = syntax_tree(f"range({count.stop})", mode="eval").body
+    before = _with_counts(before, made, count)
+    _with_ranges(before, made)
+    outlined = Outliner(given, before, made, after, inside=True, many=True).done()
     if outlined is None:
         return None
-    return _LoopCall(outlined, counter, number, over.args, long).statements(before, after)
+    return _LoopCall(outlined, count, number).statements(before, after)
 
 
-def _with_counts(loop: Any, counter: str) -> None:
-    """The counter itself, where it is no index, as an element of all counts."""
+def _with_ranges(before: list[ast.stmt], loop: Any) -> None:
+    """Ranges that are made before the loop (``rows = torch.arange(n)``) as ranges that each step makes: so it shows what they are."""
+    changed = {n for s in loop.body for n in stored(s)}
+    for i, made in enumerate(before):
+        later = {n for s in before[i + 1 :] for n in stored(s)} | changed
+        match made:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in later and not names(value) & later:
+                used = any(name in names(s) for s in loop.body)
+                if used and _RANGE.fullmatch(ast.unparse(value)):
+                    inner = NamesReplaced({name: f"{name}_in_step"})
+                    loop.body = [*syntax_tree(f"{name}_in_step = {ast.unparse(value)}").body, *(inner.visit(s) for s in loop.body)]
+
+
+def _with_counts(before: list[ast.stmt], loop: Any, count: Count) -> list[ast.stmt]:
+    """The statements before a loop with all counts, where it has its counter elsewhere than as an index; changes the loop's body."""
+    counter = count.counter
+    counts = free_name(f"{counter}_counts", {n for s in (*before, loop) for n in names(s)})
+    used = []
 
     class Counts(ast.NodeTransformer):
         def visit_Subscript(self, node: ast.Subscript) -> Any:
@@ -106,17 +136,19 @@ def _with_counts(loop: Any, counter: str) -> None:
             return node
 
         def visit_Name(self, node: ast.Name) -> Any:
-            plain = node.id == counter and isinstance(node.ctx, ast.Load)
-            return syntax_tree(f"{_LOOPS}.counts[{counter}]", mode="eval").body if plain else node
+            if node.id != counter or not isinstance(node.ctx, ast.Load):
+                return node
+            used.append(node)
+            return syntax_tree(f"{counts}[{counter}]", mode="eval").body
 
     loop.body = [Counts().visit(s) for s in loop.body]
+    return [*before, *syntax_tree(f"{counts} = {LOOPS}.counts({count.stop})").body] if used else before
 
 
 class _LoopCall:
-    def __init__(self, outlined: OutlinedLoop, counter: str, number: int, limits: list[ast.expr], long: bool) -> None:
-        self.outlined, self.counter, self.number, self.long = outlined, counter, number, long
-        texts = [ast.unparse(limit) for limit in limits]
-        self.start, self.stop = texts if len(texts) == 2 else ("0", texts[0])
+    def __init__(self, outlined: OutlinedLoop, count: Count, number: int) -> None:
+        self.outlined, self.counter, self.number = outlined, count.counter, number
+        self.start, self.stop, self.backwards = count.start, count.stop, count.backwards
 
     def statements(self, before: list[ast.stmt], after: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
         outlined = self.outlined
@@ -144,13 +176,10 @@ class _LoopCall:
         values = [", ".join(part) for part in (
             [outlined.inputs[i] for i in carried], list(sliced.values()), [outlined.values[i] for i in fixed])]  # fmt: skip
         given = ", ".join(f"[{v}]" for v in values)
-        given += f", {len(more)}" + (", long=True" if self.long else "")
-        run = f"{back}, = {_LOOPS}.run(self, {name}, ({self.stop}) - ({self.start}), {given})"
-        behind = [f"{r} = {r}[-1]" for r in last] + [f"{name}.append({_LOOPS}.StepStack({r}))" for r, name in lists.items()]
-        stacks = _Stacks(set(lists.values()))
-        changed = [stacks.visit(s) for s in after]
-        behind += [f"{name} = {_LOOPS}.stacked({name})" for name in sorted(stacks.picked)]
+        run = f"{back}, = {LOOPS}.run(self, {name}, ({self.stop}) - ({self.start}), {given}, {len(more)}, {_LEFT})"
+        behind = [f"{r} = {r}[-1]" for r in last] + [f"{name} = {LOOPS}.grown({name}, {r})" for r, name in lists.items()]
         made = syntax_tree("\n".join([step, run, *behind])).body
+        changed = [_Stacks(set(lists.values())).visit(s) for s in after]
         return [*before, *made], changed
 
     def _lists(self, kept: list[ast.stmt]) -> dict[str, str] | None:
@@ -168,8 +197,7 @@ class _LoopCall:
         node: Any = syntax_tree(value, mode="eval").body
         if not isinstance(node, ast.Subscript) or self.counter not in names(node.slice):
             return None
-        if ast.unparse(node.value) == f"{_LOOPS}.counts":
-            return f"{_LOOPS}.counts({self.start}, {self.stop})"
+        back = ", backwards=True" if self.backwards else ""
         items = list(getattr(node.slice, "elts", [node.slice]))
         places = [i for i, item in enumerate(items) if self.counter in names(item)]
         at = items[places[0]]
@@ -180,7 +208,7 @@ class _LoopCall:
             return None
         dim = sum(b != "None" for b in before) if "..." not in before else -1 - sum(a != "None" for a in after)
         index = ", ".join([":", *before, *after])
-        return f"{_LOOPS}.slices({ast.unparse(node.value)}, {dim}, ({self.start}){moved}, ({self.stop}){moved})[{index}]"
+        return f"{LOOPS}.slices({ast.unparse(node.value)}, {dim}, ({self.start}){moved}, ({self.stop}){moved}{back})[{index}]"
 
     def _moved(self, at: ast.expr) -> str | None:
         match at:
@@ -193,27 +221,17 @@ class _LoopCall:
 
 
 class _Stacks(ast.NodeTransformer):
-    """``torch.stack(steps, 1)`` of lists that hold all steps at once. ``picked``: those of which elements are read, too."""
+    """``torch.stack(steps, 1)`` of lists that hold all steps at once."""
 
     def __init__(self, lists: set[str]) -> None:
         self.lists = lists
-        self.picked: set[str] = set()
 
     def visit_Call(self, node: ast.Call) -> Any:
-        of: Any = node.args[0] if node.args else None
-        backwards = isinstance(of, ast.Subscript) and ast.unparse(of.slice) == "::-1" and ast.unparse(node.func) == "torch.stack"
-        of_list = of.value if backwards else of
-        if isinstance(of_list, ast.Name) and of_list.id in self.lists and ast.unparse(node.func) in ("torch.stack", "torch.cat"):
-            made: Any = ast.Attribute(ast.Name(_LOOPS, ast.Load()), f"{ast.unparse(node.func).removeprefix('torch.')}ed", ast.Load())
-            node.func, node.args[0] = made, of_list
-            dim = next((ast.unparse(a) for a in (*node.args[1:], *(k.value for k in node.keywords if k.arg == "dim"))), "0")
-            return syntax_tree(f"{ast.unparse(node)}.flip({dim})", mode="eval").body if backwards else node
-        return self.generic_visit(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> Any:
-        if isinstance(node.value, ast.Name) and node.value.id in self.lists:
-            self.picked.add(node.value.id)
-        return self.generic_visit(node)
+        self.generic_visit(node)
+        of_list = node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.lists
+        if of_list and ast.unparse(node.func) in ("torch.stack", "torch.cat"):
+            node.func = syntax_tree(f"{LOOPS}.{ast.unparse(node.func).removeprefix('torch.')}ed", mode="eval").body
+        return node
 
 
 __all__ = ["STEP", "stored", "with_loop_operators"]

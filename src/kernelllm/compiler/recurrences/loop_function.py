@@ -6,6 +6,7 @@ once, by what ``torch.vmap`` makes of a step.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -21,12 +22,15 @@ from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.recurrences import small_sums
 from kernelllm.compiler.recurrences.step_graphs import (
     PRODUCTS,
+    SAME,
     SLICED,
     Like,
+    NoLoopOperator,
     StepPart,
     ahead_parts,
     ancestors,
     fixed_parts,
+    hint_of,
     is_tensor,
     kinds_of,
     like,
@@ -35,29 +39,45 @@ from kernelllm.compiler.recurrences.step_graphs import (
     part,
     traced,
 )
+from kernelllm.compiler.recurrences.step_lists import as_slice, cated, counts, filled, grown, slice_at, slices, stacked
 from kernelllm.compiler.recurrences.time_loop_text import TimeLoop, time_loop
 
+log = logging.getLogger(__name__)
 Tensors = tuple[torch.Tensor, ...]
-_LONG = 16
-"""As many steps, unrolled, are a long file that is slow to write."""
 _INDUCTORS = ("addcmul", "addcdiv", "lerp", "hypot", "softplus", "silu", "elu", "hardtanh", "leaky_relu", "logaddexp", "_softmax",
               "_log_softmax", "rsub", "frac", "trunc", "mish", "hardsigmoid", "hardswish", "threshold_backward", "logit",
               "xlogy")  # fmt: skip
 """Operators that Inductor has as they are, or that are taken apart for it in some releases alone."""
+_MOST_IN_TURN = 64
+"""Steps of a loop that is unrolled beside others that are operators."""
 _DECOMPOSED = [torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm, torch.ops.aten.gelu]
 """Operators for which torch.vmap has rules that fix sizes."""
 
 
 def run(
     model: torch.nn.Module | None, step: Callable[..., Any], steps: Any, carried: Sequence[Any], sliced: Sequence[torch.Tensor],
-    fixed: Sequence[Any], results: int, *, long: bool = False,
+    fixed: Sequence[Any], results: int, fewest: int = 0, among: bool = False,
 ) -> Tensors:  # fmt: skip
     """The loop's results: what it carries, as the last step leaves it, and what each step makes, stacked along the first dimension.
 
     ``step`` takes what is carried, a slice of each of ``sliced``, and ``fixed``; it gives what is carried, and ``results`` more.
-    ``long``: a loop of few steps, or with products in them, is refused: unrolled it is as good.
+    ``fewest``: steps from which on it is an operator. ``among``: one of several loops, which may be unrolled where it is none.
     """
-    need(not long or getattr(getattr(steps, "node", None), "hint", steps) >= _LONG, "it has few steps")
+    count = hint_of(steps)
+    try:
+        need(count >= fewest, "it has few steps")
+        return _operator(model, step, steps, carried, sliced, fixed, results)
+    except NoLoopOperator as error:
+        if not among or count > _MOST_IN_TURN:
+            raise
+        log.info("one of several loops is unrolled: %s", error)
+        return _in_turn(step, int(steps), carried, sliced, fixed, results)
+
+
+def _operator(
+    model: torch.nn.Module | None, step: Callable[..., Any], steps: Any, carried: Sequence[Any], sliced: Sequence[torch.Tensor],
+    fixed: Sequence[Any], results: int,
+) -> Tensors:  # fmt: skip
     need(all(isinstance(v, torch.Tensor) for v in (*carried, *sliced)), "it carries what is no tensor")
     fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]  # type: ignore[call-overload]
     state = _state_of(model)
@@ -78,8 +98,13 @@ def run(
     with ExitStack() as stack:  # a function with a backward of its own: its graph would have another one
         patch(stack, torch.autograd.Function, "apply", _refused)
         graph = traced(functional(flat), examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
-    need(not long or not any(n.target in PRODUCTS for n in graph.graph.nodes), "its step has a product")
-    return _Loop(graph, given, len(carried), len(sliced), steps, mode).results()
+    loop = _Loop(graph, given, len(carried), len(sliced), steps, mode)
+    try:
+        return loop.results(own=True)
+    except NoLoopOperator:
+        if not loop.own:
+            raise
+    return _Loop(graph, given, len(carried), len(sliced), steps, mode).results(own=False)
 
 
 def _in_turn(
@@ -111,11 +136,13 @@ class _Loop:
         self.values: dict[Node, torch.Tensor] = dict(zip(self.places, given, strict=True))
         self.stacked = set(self.places[carried : carried + sliced])
         """Nodes whose value has all steps along its first dimension."""
+        self.own: set[Node] = set()
         self.kinds = kinds_of(graph, carried, sliced)
         self.made: list[Any] = list(graph.graph.output_node().args[0])
         need(all(isinstance(n, Node) and is_tensor(n) for n in self.made), "a result of its step is no tensor")
 
-    def results(self) -> Tensors:
+    def results(self, *, own: bool) -> Tensors:
+        """``own``: products of what each step has of its own stay in the loop, so that nobody keeps the states that they read."""
         fixed = fixed_parts(self.kinds)
         if fixed:
             self._note(fixed, part(self.graph, fixed, ()), stacked=False)
@@ -125,12 +152,15 @@ class _Loop:
         states, outs = self.made[: self.carried], self.made[self.carried :]
         known = [*fixed, *ahead]
         inside = ancestors(states)
-        behind = [n for n in outs if any(a.target in PRODUCTS and a not in inside and self.kinds[a] > SLICED for a in ancestors([n]))]
+        apart = [n for n, kind in self.kinds.items() if n.target in PRODUCTS and n not in inside and kind > SLICED]
+        self.own = {n for n in apart if all(self.kinds[a] > SAME for a in n.all_input_nodes if is_tensor(a))} if own else set()
+        behind = [n for n in outs if any(a in apart and a not in self.own for a in ancestors([n]))]
         later = part(self.graph, behind, [*known, *states, *self._crossing(behind, inside)]) if behind else None
         kept = [n for n in outs if n not in behind]
         more = [n for n in (later.inputs if later else []) if n not in self.values and n not in states and self.kinds[n] > SLICED]
         kept = [n for n in kept if n not in states]
-        self.read = {*outs, *(later.inputs if later else [])}
+        self.later = set(later.inputs if later else [])
+        self.read = {*outs, *self.later}
         core = part(self.graph, [*states, *kept, *more], known, self.places[: self.carried])
         histories, stacks = self._core(core, len(kept) + len(more))
         for node, history in zip(self.places, histories, strict=False):
@@ -165,9 +195,12 @@ class _Loop:
         sliced = len(order) - self.carried
         order += [n for n in core.inputs if n not in order]
         shown = {i for i, n in enumerate(self.made[: self.carried]) if n in self.read}
-        found = _Core(_reordered(core, order), self.carried, sliced, self.mode, shown)
+        values = [self.values[n] for n in order]
+        whole = torch.is_grad_enabled() and any(v.requires_grad for v in values)
+        known = {i for i, n in enumerate(self.places[: self.carried]) if whole or i in shown or n in self.later}
+        found = _Core(_reordered(core, order), self.carried, sliced, self.mode, shown, known)
         made: Tensors = _Recurrence.apply(  # type: ignore[no-untyped-call]
-            found, self.steps, *(self.values[n] for n in order)
+            found, self.steps, *values
         )
         return made[: self.carried], made[self.carried :]
 
@@ -182,16 +215,20 @@ def _reordered(core: StepPart, order: list[Node]) -> Callable[..., Any]:
 
 
 class _Core:
-    """A step as a function of what it carries, slices and what is the same in every step, and its operators."""
+    """A step as a function of what it carries, slices and what is the same in every step, and its operators.
 
-    def __init__(self, step: Callable[..., Any], carried: int, sliced: int, mode: Any, shown: set[int]) -> None:
-        self.step, self.carried, self.sliced, self.mode, self.shown = step, carried, sliced, mode, shown
+    ``shown``: what is carried and read behind the loop as all steps leave it. ``known``: of which all steps are kept.
+    """
+
+    def __init__(self, step: Callable[..., Any], carried: int, sliced: int, mode: Any, shown: set[int], known: set[int]) -> None:
+        self.step, self.carried, self.sliced, self.mode, self.shown, self.known = step, carried, sliced, mode, shown, known
 
     def operator(self, values: Sequence[torch.Tensor]) -> Any:
         """The operator of the loop."""
         examples = [like(v, sliced=self.carried <= i < self.carried + self.sliced) for i, v in enumerate(values)]
         graph = traced(functional(self.step), examples, self.mode, _rules())
-        return _registered(time_loop(graph, self.carried, self.sliced), graph, self.carried)
+        loop = time_loop(graph, self.carried, self.sliced, known=self.known)
+        return _registered(loop, graph, self.carried)
 
     def back(self, wanted: list[int], outs: list[int], shown: list[int], given: list[torch.Tensor], sliced: int) -> Any:
         """The operator of the gradients of what is carried, of the numbers ``wanted``. ``given``: those of the last state, slices (what
@@ -229,7 +266,7 @@ def _registered(loop: TimeLoop, graph: GraphModule, carried: int) -> Any:
 
     def fake(*values: Any) -> Any:
         *tensors, steps = values
-        results = [t.new_empty((steps + 1, *t.shape)) for t in tensors[:carried]]
+        results = [t.new_empty((steps + 1 if i in loop.known else 1, *t.shape)) for i, t in enumerate(tensors[:carried])]
         results += [tensors[0].new_empty((steps, *form.shape), dtype=form.dtype) for form in forms]
         return tuple(results) if len(results) > 1 else results[0]
 
@@ -282,7 +319,7 @@ def _others(
     with torch.enable_grad():
         fresh = [v.detach().requires_grad_() if i in sources else v for i, v in enumerate(values)]
         dims = tuple(0 if i < core.carried + core.sliced else None for i in range(len(values)))
-        results = torch.vmap(core.step, in_dims=dims)(*states, *fresh[core.carried :])
+        results = torch.vmap(core.step, in_dims=dims)(*(s.detach() for s in states), *fresh[core.carried :])
         pairs = [(results[i], g) for i, g in zip(wanted, made, strict=True)]
         pairs += [(results[core.carried + k], g) for k, g in zip(outs, out_grads, strict=True)]
         pairs = [(r, g) for r, g in pairs if r.requires_grad]
@@ -290,40 +327,7 @@ def _others(
             return
         grads = torch.autograd.grad([r for r, _ in pairs], [fresh[i] for i in sources], [g for _, g in pairs], allow_unused=True)
     for i, g in zip(sources, grads, strict=True):
-        found[i] = g
+        found[i] = g if g is None or not values[i].is_contiguous() else g.contiguous()
 
 
-class StepStack:
-    """What all steps of a loop have put into a list."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-
-def stacked(items: Sequence[Any] | torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """``torch.stack`` of a list that holds :class:`StepStack`, or of one that is stacked along the first dimension."""
-    if isinstance(items, torch.Tensor):
-        return items.movedim(0, dim)
-    parts = [item.tensor if isinstance(item, StepStack) else item.unsqueeze(0) for item in items]
-    whole: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return whole.movedim(0, dim)
-
-
-def cated(items: Sequence[Any] | torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """``torch.cat`` of a list that holds :class:`StepStack`."""
-    items = [StepStack(items)] if isinstance(items, torch.Tensor) else items
-    need(all(isinstance(item, StepStack) for item in items) and len(items) == 1, "a list holds more than its steps")
-    whole: torch.Tensor = items[0].tensor
-    at = dim % (whole.dim() - 1)
-    return whole.movedim(0, at).flatten(at, at + 1)
-
-
-def slices(tensor: torch.Tensor, dim: int, start: Any, stop: Any) -> torch.Tensor:
-    """The slices along a dimension, with the steps in front."""
-    need(isinstance(tensor, torch.Tensor) and not (isinstance(start, int) and start < 0), "its slices are of no tensor")
-    return tensor.movedim(dim, 0)[start:stop]
-
-
-def counts(start: Any, stop: Any) -> torch.Tensor:
-    """The counts of a loop's steps."""
-    return torch.arange(start, stop)
+__all__ = ["as_slice", "cated", "counts", "filled", "grown", "run", "slice_at", "slices", "stacked"]

@@ -1,4 +1,4 @@
-"""The file of a problem whose loops are operators: one with gradients, or with loops that would be long when unrolled."""
+"""The file of a problem whose loops are operators: those with gradients, and those that would stay launches or be unrolled."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from kernelllm.core.types import Problem
 log = logging.getLogger(__name__)
 
 
-def written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
-    """The file of a problem with gradients, by ``whole``; empty where the problem has no such loop, or that does not work."""
+_FEWEST = 8
+"""Steps of a loop without gradients from which on it is an operator; fewer are written out."""
+
+
+def with_gradients(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
+    """The file, by ``whole``; empty where the problem has no gradients, or no such loop, or that does not work."""
     wanted = options.backward or "autograd.grad(" in problem.source
-    return _written(problem, options, whole, long=False) if wanted else ""
+    return _written(problem, options, whole, 0) if wanted else ""
 
 
-def written_long(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
-    """The same for a problem without gradients, whose loop would be unrolled: of loops over a tensor's dimension, with many steps."""
-    return _written(problem, options, whole, long=True)
+def without_gradients(problem: Problem, options: Options, whole: Callable[[Problem, Options], str]) -> str:
+    """The same for a problem whose loops stay launches, or would be unrolled."""
+    text = _written(problem, options, whole, _FEWEST)
+    return text if "def time_loop" in text else ""
 
 
-def _written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str], *, long: bool) -> str:
+def _written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str], fewest: int) -> str:
     wanted = not options.unroll and not options.short and options.trace != "export"
-    changed = with_loop_operators(problem, long=long) if wanted else None
+    changed = with_loop_operators(problem, fewest) if wanted else None
     if changed is None:
         return ""
     try:

@@ -97,8 +97,10 @@ class RowDimensions:
     def _note_mixing(self, node: Node, name: str, inputs: list[Node]) -> None:
         source = inputs[0]
         if name in ("index", "embedding"):
-            for other in inputs:
-                self.mixed |= {(other, d) for d in range(rank(other))} if other is source else set()
+            own = own_positions(node) if name == "index" else {}
+            self.mixed |= {(source, d) for d in range(rank(source)) if d not in own}
+            for d, at in own.items():
+                self._join((source, d), (node, at))
             for other in inputs[1:]:
                 self._aligned(node, other) if rank(other) == rank(node) else None
             return
@@ -141,6 +143,41 @@ def mixed_dims(node: Node, name: str, dims: int) -> list[int]:
         given, made = (n.meta["val"].shape[found[0]] for n in (args[0], node))
         return [] if same(given, made) else found
     return found
+
+
+def own_positions(node: Node) -> dict[int, int]:
+    """Dimensions of what is picked from (``x[rows, chosen]``) along which each element of the result is at its own place, with the
+    result's dimension: there a range of all places picks."""
+    chosen: Any = node.args[1]
+    places = [i for i, c in enumerate(chosen) if c is not None]
+    dims = max(rank(c) for c in chosen if c is not None)
+    source: Any = node.args[0]
+    shape = source.meta["val"].shape
+    if places != list(range(places[0], places[-1] + 1)):
+        return {}
+    found = {}
+    for i in places:
+        along = _range_along(chosen[i])
+        if along is not None and same(chosen[i].meta["val"].shape[along], shape[i]):
+            found[i] = places[0] + dims - rank(chosen[i]) + along
+    return found
+
+
+def _range_along(node: Any) -> int | None:
+    """The dimension along which a tensor is the range of its places; None where it is none."""
+    if not isinstance(node, Node) or node.op != "call_function":
+        return None
+    name = str(node.target).split(".")[1] if "." in str(node.target) else ""
+    if name in ("iota", "arange"):
+        given = (node.kwargs.get("start", 0), node.kwargs.get("step", 1)) if name == "iota" else (0, 1)
+        return 0 if given == (0, 1) and (name == "iota" or len(node.args) == 1) else None
+    if name not in ("unsqueeze", "view", "reshape", "_to_copy", "expand", "alias", "clone"):
+        return None
+    source: Any = node.args[0]
+    before = _range_along(source)
+    size = None if before is None else source.meta["val"].shape[before]
+    at = [d for d, n in enumerate(node.meta["val"].shape) if not same(n, 1)]
+    return at[0] if len(at) == 1 and same(node.meta["val"].shape[at[0]], size) else None
 
 
 def rank(node: Any) -> int:

@@ -42,6 +42,11 @@ def need(holds: object, why: str) -> None:
         raise NoLoopOperator(why)
 
 
+def hint_of(size: Any) -> int:
+    """The size at the problem's own sizes."""
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+
+
 @dataclass
 class Like:
     """What a graph is traced for in the place of a tensor."""
@@ -180,7 +185,10 @@ def _readers(node: Node) -> set[Node]:
 
 
 def _needs_input(node: Node) -> bool:
-    return any(n.op == "placeholder" and is_tensor(n) for n in ancestors([node]))
+    """Whether it is made of an input's elements, not of sizes alone."""
+    if node.op == "placeholder":
+        return is_tensor(node)
+    return any(_needs_input(n) for n in node.all_input_nodes if is_tensor(n))
 
 
 def _view(node: Node) -> bool:

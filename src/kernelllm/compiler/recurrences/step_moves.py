@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 from kernelllm.compiler.recurrences import step_operators
-from kernelllm.compiler.recurrences.row_dimensions import groups, mixed_dims, rank, same
+from kernelllm.compiler.recurrences.row_dimensions import groups, mixed_dims, own_positions, rank, same
 from kernelllm.compiler.recurrences.step_graphs import need
 from kernelllm.compiler.recurrences.step_sizes import StepSizes
 
@@ -144,8 +144,11 @@ class MovingRules:
         need(places == list(range(places[0], places[-1] + 1)), "its step picks elements along dimensions that are apart")
         dims = max(rank(c) for c in chosen if c is not None)
         own = index[places[0] : places[0] + dims]
-        found = list(index[: places[0]])
+        found, ranges = list(index[: places[0]]), own_positions(node)
         for c, d in zip(chosen[places[0] :], places, strict=True):
+            if d in ranges:
+                found.append(index[ranges[d]])
+                continue
             at = self.value(c, tuple("0" if same(c.meta["val"].shape[i], 1) else own[dims - rank(c) + i] for i in range(rank(c))))
             found.append(self.line(f"tl.where({at} < 0, {at} + {self.sizes.text(source.meta['val'].shape[d])}, {at})"))
         return self.value(source, (*found, *index[places[0] + dims :]))

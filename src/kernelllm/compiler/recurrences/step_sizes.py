@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 import sympy
-import torch
 
 from kernelllm.compiler.recurrences.row_dimensions import expression
-from kernelllm.compiler.recurrences.step_graphs import need
+from kernelllm.compiler.recurrences.step_graphs import hint_of, need
 
 
 def _printed(found: Any) -> str:
@@ -57,9 +56,15 @@ class StepSizes:
         """Where the host reads an expression, or its symbols."""
         if found in self.sources:
             return self.sources[found]
+        if (found.is_Mul or found.is_Add) and all(self._shown(part) for part in found.args):
+            parts = [str(part) if part.is_Integer else self.source(part) for part in found.args]
+            return f"({(' * ' if found.is_Mul else ' + ').join(parts)})"
         symbols = {str(s): self.solved(s) for s in found.free_symbols}
         need(all(symbols.values()), f"no tensor shows the size {found}")
         return re.sub(r"\b[a-z]\w*\b", lambda m: symbols.get(m[0]) or m[0], f"({_printed(found)})")
+
+    def _shown(self, part: Any) -> bool:
+        return bool(part.is_Integer or part in self.sources or (part.is_Symbol and self.solved(part)))
 
     def solved(self, symbol: Any) -> str | None:
         """Where the host reads a symbol, if need be off a size that is made of it alone."""
@@ -73,4 +78,4 @@ class StepSizes:
 
     def hint(self, size: Any) -> int:
         """The size at the problem's own sizes."""
-        return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+        return hint_of(size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ class TimeLoop:
     host: str
     inputs: int
     outputs: int
+    known: frozenset[int]
+    """What is carried, by its number, of which all steps are kept; of the rest the last one alone."""
 
     def text(self, name: str) -> str:
         """The definitions, the host function last."""
@@ -38,10 +41,13 @@ class TimeLoop:
         return f"({given}, SymInt steps) -> " + (f"({results})" if self.outputs > 1 else results)
 
 
-def time_loop(step: GraphModule, carried: int, sliced: int, *, backwards: bool = False) -> TimeLoop:
+def time_loop(
+    step: GraphModule, carried: int, sliced: int, *, backwards: bool = False, known: Collection[int] | None = None
+) -> TimeLoop:  # fmt: skip
     """The loop of a step's graph: its first inputs are carried, the next ones slices, the rest the same in every step.
 
-    Its results are what is carried, and what is stacked. ``backwards``: from the last step to the first.
+    Its results are what is carried, and what is stacked. ``backwards``: from the last step to the first. ``known``: what is carried of
+    which all steps are wanted; all of it without that.
     """
     rows = RowDimensions(step, carried)
     results: list[Any] = list(step.graph.output_node().args[0])
@@ -63,7 +69,8 @@ def time_loop(step: GraphModule, carried: int, sliced: int, *, backwards: bool =
         if lanes is None and rows.rows and writer.largest * 4 <= _LANES:
             lanes = len(rows.rows) - 1
             continue
-        return _Texts(writer, results, news, backwards).loop()
+        kept = {*(range(carried) if known is None else known), *stored}
+        return _Texts(writer, results, news, backwards, kept).loop()
     need(False, "its step was not written")
     raise AssertionError
 
@@ -79,8 +86,8 @@ def _sources(inputs: list[Node], carried: int, sliced: int) -> dict[Any, str]:
 
 
 class _Texts:
-    def __init__(self, writer: StepWriter, results: list[Node], news: list[str], backwards: bool) -> None:
-        self.writer, self.results, self.news, self.backwards = writer, results, news, backwards
+    def __init__(self, writer: StepWriter, results: list[Node], news: list[str], backwards: bool, known: set[int]) -> None:
+        self.writer, self.results, self.news, self.backwards, self.known = writer, results, news, backwards, known
         self.carried, self.sliced, self.inputs = writer.carried, writer.sliced, writer.inputs
         self.rank = writer.positions + (writer.lanes is not None)
         tile = writer.largest
@@ -102,7 +109,8 @@ class _Texts:
     def loop(self) -> TimeLoop:
         outs = self.results[self.carried :]
         names = [f"a{i}" for i in range(len(self.inputs))]
-        makes = [f"h{i} = torch.empty((steps + 1, *a{i}.shape), device=a{i}.device, dtype=a{i}.dtype)" for i in range(self.carried)]
+        counts = ["steps + 1" if i in self.known else "1" for i in range(self.carried)]
+        makes = [f"h{i} = torch.empty(({n}, *a{i}.shape), device=a{i}.device, dtype=a{i}.dtype)" for i, n in enumerate(counts)]
         for k, node in enumerate(outs):
             makes.append(f"y{k} = torch.empty({self._shape(node)}, device=a0.device, dtype={node.meta['val'].dtype})")
         given = [f"h{i}" for i in range(self.carried)] + [f"y{k}" for k in range(len(outs))]
@@ -118,11 +126,13 @@ class _Texts:
             "    )",
             f"    return {', '.join(given)}",
         ])  # fmt: skip
-        return TimeLoop(kernel, host + "\n", len(self.inputs), len(given))
+        return TimeLoop(kernel, host + "\n", len(self.inputs), len(given), frozenset(self.known))
 
     def _document(self) -> str:
         way = "from the last step to the first" if self.backwards else "from step to step"
-        return f"What goes {way}, before all steps and behind each{', and what each step makes' if len(self.news) > self.carried else ''}."
+        made = ", and what each step makes" if len(self.news) > self.carried else ""
+        kept = "before all steps and behind each" if self.known else "behind the last one"
+        return f"What goes {way}, {kept}{made}."
 
     def _shape(self, node: Node) -> str:
         sizes = [self.writer.sizes.host(n) for n in node.meta["val"].shape]
@@ -152,22 +162,23 @@ class _Texts:
             else:
                 moved.append((i, self._as_state(i, own[i])))
         inside += [f"next_{i} = {text}" for i, text in moved]
-        inside += [self._store(f"h{i}", f"h{i}_ptr {sign} h{i}_step", own[i], f"next_{i}") for i, _ in moved]
+        inside += [self._store(f"h{i}", f"h{i}_ptr {sign} h{i}_step", own[i], f"next_{i}") for i, _ in moved if i in self.known]
         inside += stores
         for k, node in enumerate(outs):
             inside.append(self._store(f"y{k}", f"y{k}_ptr", writer.own_index(node), self.news[self.carried + k]))
         inside += [f"state_{i} = next_{i}" for i, _ in moved]
-        steps = [f"h{i}" for i in range(self.carried)] + [f"x{j}" for j in range(self.sliced)] + [f"y{k}" for k in range(len(outs))]
+        steps = [f"h{i}" for i in sorted(self.known)] + [f"x{j}" for j in range(self.sliced)] + [f"y{k}" for k in range(len(outs))]
         inside += [f"{n}_ptr {sign}= {n}_step" for n in steps]
         inside += ["tl.debug_barrier()"] if writer.stored else []
         begin = self._initial(own)
         head = [*self._positions(), *start, *begin, *writer.ahead]
+        last = [self._store(f"h{i}", f"h{i}_ptr", own[i], f"state_{i}") for i, _ in moved if i not in self.known]
         self._collect(outs)
-        lines = [*(f"    {s}" for s in head), "    for _ in range(0, steps):", *(f"        {s}" for s in inside)]
+        lines = [*head, "for _ in range(0, steps):", *(f"    {s}" for s in inside), *last]
         names = textwrap.fill(", ".join(name for name, _ in self.arguments), 100, break_long_words=False)
         arguments = textwrap.indent(names, "    ").strip()
         top = f'@triton.jit\ndef {{name}}_kernel({arguments}):\n    """{self._document()} A program for each row."""\n'
-        return top + "\n".join(lines) + "\n"
+        return top + textwrap.indent("\n".join(lines), "    ") + "\n"
 
     def _check(self, given: Node, made: Node) -> None:
         one, other = given.meta["val"], made.meta["val"]
@@ -208,7 +219,7 @@ class _Texts:
             offset, mask = self._place(f"c{i}", own[i])
             load = as_computed(f"tl.load(c{i}_ptr + ({offset}), mask={mask}, other=0)", self.inputs[i].meta["val"].dtype)
             lines.append(f"state_{i} = {load}")
-            lines.append(self._store(f"h{i}", f"h{i}_ptr", own[i], f"state_{i}"))
+            lines += [self._store(f"h{i}", f"h{i}_ptr", own[i], f"state_{i}")] if i in self.known else []
         return [*lines, *(["tl.debug_barrier()"] if self.writer.stored else [])]
 
     def _positions(self) -> list[str]:
@@ -254,7 +265,7 @@ class _Texts:
         for row in range(len(writer.rows.rows)):
             i, d = self._row_places(row)[0]
             add((f"rows_{row}", f"a{i}.shape[{d}]"))
-        for i in range(self.carried):
+        for i in sorted(self.known):
             add((f"h{i}_step", f"h{i}.stride(0)"))
         for j in range(self.sliced):
             add((f"x{j}_step", f"a{self.carried + j}.stride(0)"))

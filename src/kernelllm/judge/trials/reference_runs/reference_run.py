@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -24,6 +25,7 @@ from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, 
 from kernelllm.judge.trials.comparison.turned_elements import far_off_without_reason
 from kernelllm.judge.trials.reference_runs.overflows import with_finite_numbers
 from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
+from kernelllm.judge.trials.reference_runs.turned_signs import turned_output
 from kernelllm.problems import nested
 
 _FAR_OFF = "{} element{} far off, though the decision behind it is out of the reach of rounding: no run under other roundings turns it."
@@ -74,6 +76,8 @@ class ReferenceRun:
     """The same under eight times as much rounding."""
     overflows: Callable[[], bool] = lambda: False
     """Whether it computes numbers on the way that leave the range of their type, or whose squares do."""
+    in_double_under: Callable[[AbstractContextManager[Any]], Any] = lambda _: None
+    """The output in float64 under a mode that sees every operator."""
     choices: Callable[[], list[Choice]] = list
     """What it chose among equal values."""
     other_ties: Callable[[], Iterator[Expected]] = lambda: iter(())
@@ -95,7 +99,7 @@ class ReferenceRun:
         self.rewritten = lambda _: iter(())
         self.other_ties = self.rotated_ties = self.rerounded = self.decided_otherwise = lambda: iter(())
         self.more_roundings = self.all_roundings = self.ties_rerounded = self.wide_roundings = lambda: iter(())
-        self.overflows = lambda: False
+        self.overflows, self.in_double_under = lambda: False, lambda _: None
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -169,6 +173,8 @@ class ReferenceRun:
             runs = [of(Expected(cast_like(self.expected.value, one))).value for one in self.all_roundings()]
             if might_be_rerounded(value, runs, of(self.expected), replace(rules, far=self.unstable)):
                 found = replace(found, ok=True, message="", precision=False, within_eager_error=True)
+        if not found.ok and rules.exact and not exact and not self.step and self.expected.exact is not None:
+            found = self._with_turned_signs(value, rules, of, found)
         if not found.ok and rules.exact and exact and self.expected.has_exact:
             # Numbers that come out the same in float64 may be decisions about others that do not, where the problem's own steps are ties.
             runs = [of(Expected(cast_like(self.expected.value, one))).value for one in self.ties_rerounded()]
@@ -200,6 +206,16 @@ class ReferenceRun:
             again = compare(value, of(beside), rules)
             found = replace(again, within_eager_error=True) if again.ok else found
         return found
+
+    def _with_turned_signs(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], found: Comparison) -> Comparison:
+        """Against float64's output with other signs of what is zero but for rounding, where an output is off in part."""
+        if not partly_off(value, of(self.expected)):
+            return found
+        turned = turned_output(self.in_double_under, value, lambda one: of(Expected(one)).value)
+        if turned is None:
+            return found
+        again = compare(value, of(Expected(cast_like(self.expected.value, turned), turned, True)), replace(rules, precise=False))
+        return replace(again, within_eager_error=True) if again.ok else found
 
     def by_rounding(self, value: Any, rules: Rules) -> bool:
         """Whether a wrong output is no further off than rounding takes the reference's own, which is far: then it says nothing."""
