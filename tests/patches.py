@@ -267,6 +267,10 @@ INDUCTOR = (
     ),
     *_each("compiler/inductor/lower.py", "a product with 0 may be NaN", "torch._inductor.fx_passes.joint_graph",
            "UniformValueConstantFolder._add_peephole_patterns(self)"),
+    *_each("compiler/inductor/quotient_ranges.py", "squares of quotients are split", "torch._inductor.codegen.simd",
+           "SIMDKernel._split_iteration_ranges(groups, lengths)"),
+    *_each("compiler/inductor/quotient_ranges.py", "squares of quotients are split", "torch._inductor.sizevars",
+           "SizeVarAllocator.statically_known_gt(self, left, right)"),
     *_each("compiler/inductor/row_reductions.py", "softmax of scaled rows", "torch._inductor.fx_passes.joint_graph", "pass_patterns"),
     *_each(
         "compiler/inductor/lower.py", "attention is recognised", "torch._inductor.fx_passes.joint_graph", "joint_graph_passes",

@@ -69,3 +69,25 @@ def test_a_softmax_of_scaled_rows_finds_maximum_and_sum_in_one_pass_and_stores_n
     assert all("isinf" not in kernel.text and "any(" not in kernel.text for kernel in wrapper.kernels.values())
     assert any("online_softmax" in kernel.text for kernel in wrapper.kernels.values())
     assert not [step for step in wrapper.steps if isinstance(step, Allocate) and step.size == ("256", "20000")]
+
+
+PAIRS_OF_CHUNKS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.bias = nn.Parameter(torch.tensor(2.3)), nn.Parameter(torch.tensor(-10.0))
+    def forward(self, x, y):
+        with torch.enable_grad():
+            x, total = x.detach().requires_grad_(), 0.0
+            for a, b in zip(x.chunk(2), y.chunk(2)):
+                logits = a @ b.t() * self.scale.exp() + self.bias
+                total = total - F.logsigmoid(logits * (2 * torch.eye(a.shape[0]) - 1)).sum()
+            return torch.autograd.grad(total / x.shape[0], [x, self.scale, self.bias])
+def get_inputs(): return [torch.randn(batch, width), torch.randn(batch, width)]
+batch, width = 2048, 32
+"""
+
+
+def test_squares_of_quotients_of_sizes_are_lowered_for_any_size():
+    kernels = lowered(PAIRS_OF_CHUNKS, Options(extern="allow")).wrapper.kernels
+    assert not any("quotient" in kernel.text for kernel in kernels.values())

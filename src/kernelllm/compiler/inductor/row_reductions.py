@@ -16,6 +16,7 @@ from typing import Any
 
 from kernelllm.compiler import write_time
 from kernelllm.compiler.capture.patching import patch
+from kernelllm.compiler.inductor import quotient_ranges
 from kernelllm.compiler.options import Options
 
 _INNER, _OUTER, _LARGEST = 1024, 64, 16384
@@ -95,6 +96,7 @@ def symbolic_rows() -> Iterator[None]:
 
     with ExitStack() as stack:
         _online_softmax(stack)
+        quotient_ranges.joined(stack)
         patch(stack, TritonKernel, "_get_persistent_RBLOCK", staticmethod(block))
         patch(stack, TritonKernel, "codegen_static_numels", numels)
         yield
