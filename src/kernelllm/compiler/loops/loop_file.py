@@ -13,6 +13,7 @@ from kernelllm.compiler.loops.body import STEP
 from kernelllm.compiler.loops.inlined_loops import with_inlined_loop, with_inlined_steps
 from kernelllm.compiler.loops.inside_kernel import INSIDE
 from kernelllm.compiler.loops.loop import Carry, CarryChanges, LoopStep, loop_step
+from kernelllm.compiler.loops.rows_inside import ROWS
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
@@ -39,9 +40,13 @@ def written(problem: Problem, part: Part, instead: Callable[[], str], *, strict:
     return instead()
 
 
+def _in_kernel(source: str) -> bool:
+    return INSIDE in source or ROWS in source
+
+
 def _loops_left(source: str) -> bool:
     """Whether the file's forward has a loop, beside one that went into a kernel."""
-    if INSIDE not in source:
+    if not _in_kernel(source):
         return False
     model = next(s for s in syntax_tree(source).body if isinstance(s, ast.ClassDef) and s.name == "ModelNew")
     methods = [s for s in model.body if isinstance(s, ast.FunctionDef) and s.name != "__init__"]
@@ -73,10 +78,10 @@ class _File:
         try:
             with write_time.limited(write_time.left() / 4):
                 text, matrices = self._joined(loop, alone=True)
-                if INSIDE in text or not matrices:
-                    return INSIDE in text
+                if _in_kernel(text) or not matrices:
+                    return _in_kernel(text)
                 turned = loop_step(self.problem, matrices, fission=self.fission)
-                return turned is not None and INSIDE in self._joined(turned, matrices, alone=True)[0]
+                return turned is not None and _in_kernel(self._joined(turned, matrices, alone=True)[0])
         except Exception as error:  # noqa: BLE001 - other ways come next
             log.info("%s: the step of its loop could not be compiled alone: %s", self.problem.name, error)
             return False
