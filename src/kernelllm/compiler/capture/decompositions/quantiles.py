@@ -37,7 +37,7 @@ def of_chosen(x: Any, q: float, dim: Any, keepdim: bool, kept: int) -> Any:
         number = (length - 1 - position if kept > 0 else position).long().clamp(0, abs(kept) - 1)
         return chosen.index_select(-1, number.reshape(1)).squeeze(-1)
 
-    nan = chosen[..., 0].isnan() if kept > 0 else rows.isnan().any(-1)
+    nan = chosen[..., 0] != chosen[..., 0] if kept > 0 else (rows != rows).any(-1)
     found = torch.where(nan, torch.nan, torch.lerp(at(below), at(above), place - below))
     if not keepdim:
         return found
