@@ -104,8 +104,8 @@ class Model(nn.Module):
             h = h.view(h.shape[0], heads, -1).softmax(1).flatten(1)
             outs.append(self.head(h))
         return torch.stack(outs, dim=1)
-batch, steps, width, hidden, words = 4, 9, 24, 20, 31
-def get_inputs(): return [torch.randn(batch, steps, width), torch.randn(batch, 20)]
+batch, steps, width, hidden, words = 4, 9, 24, 200, 31
+def get_inputs(): return [torch.randn(batch, steps, width), torch.randn(batch, 200)]
 def get_init_inputs(): return [width, hidden, 5, words]
 """
     candidate = next(Compiler().write(problem(text), 1))

@@ -68,7 +68,7 @@ class Model(nn.Module):
             h, c = self.cell(x[:, t], (h, c))
             outs.append(h)
         return torch.stack(outs, dim=1)
-batch, steps, width, hidden = 4, 9, 24, 20
+batch, steps, width, hidden = 4, 9, 24, 200
 def get_inputs(): return [torch.randn(batch, steps, width)]
 def get_init_inputs(): return [width, hidden]
 """

@@ -294,6 +294,6 @@ def get_init_inputs(): return [centres]
 
 def test_a_loop_of_many_steps_stays_one_where_it_goes_over_no_dimension(quick: Judge) -> None:
     candidate = next(Compiler().write(problem(FARTHEST), 1))
-    assert "range(self.centres)" in candidate.source
+    assert candidate.source.count("def time_loop_kernel") == 1
     verdict = quick.judge(problem(FARTHEST), candidate)
     assert verdict.correct, verdict.message
