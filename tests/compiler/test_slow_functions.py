@@ -75,3 +75,21 @@ def test_what_all_pairs_read(length: int, written: bool, stored: bool) -> None:
     graph = make_fx(forward, tracing_mode="fake")(torch.empty(2**23 // length, length))
     mark(graph.graph)
     assert any(STORED in node.meta for node in graph.graph.nodes) == stored
+
+
+SEARCHED = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, edges, values):
+        return x.square().sum(-1) + edges.gather(1, torch.searchsorted(edges, values).clamp(max=64))
+def get_inputs(): return [torch.randn(4096, 64, 64), torch.rand(4096, 65).sort(-1).values, torch.rand(4096, 64)]
+def get_init_inputs(): return []
+"""
+
+
+def test_no_row_of_a_sum_searches_in_each_of_its_lanes() -> None:
+    text = compiled(Problem(name="searched", source=SEARCHED), Options(extern="allow", symbolic=False, mixed=True))
+    searching = [kernel for kernel in text.split("@triton.jit")[1:] if "= count_below(" in kernel]
+    assert searching
+    assert not any("tl.sum(" in kernel for kernel in searching)

@@ -58,6 +58,11 @@ def choices(options: Options, *, backward: bool = False) -> Any:
                 longer = few_across(hint(features.numel), hint(features.reduction_numel))
             return longer or bool(InductorChoices.should_use_persistent_reduction(features, cooperative_reduction))
 
+        @staticmethod
+        def can_fuse(scheduler: Any, node1: Any, node2: Any, shared_data_score: int) -> bool:
+            apart = node1.is_reduction() != node2.is_reduction() and _searches(node1 if node2.is_reduction() else node2)
+            return not apart and bool(InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score))
+
     if options.library and options.persistent == "auto":
         return LongerRows() if options.mixed else InductorChoices()
 
@@ -76,6 +81,11 @@ def choices(options: Options, *, backward: bool = False) -> Any:
             return bool(InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score))
 
     return HintChoices()
+
+
+def _searches(node: Any) -> bool:
+    """Whether it looks up where numbers belong: in a kernel that sums rows, each lane of a row would search the same."""
+    return any(body.op_counts["bucketize"] for n in node.get_nodes() if (body := getattr(n, "_body", None)) is not None)
 
 
 @contextmanager
