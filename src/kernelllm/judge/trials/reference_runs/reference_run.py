@@ -25,7 +25,7 @@ from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, 
 from kernelllm.judge.trials.comparison.turned_elements import far_off_without_reason
 from kernelllm.judge.trials.reference_runs.overflows import with_finite_numbers
 from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
-from kernelllm.judge.trials.reference_runs.turned_signs import turned_output
+from kernelllm.judge.trials.reference_runs.turned_signs import as_decided, turned_output
 from kernelllm.problems import nested
 
 _FAR_OFF = "{} element{} far off, though the decision behind it is out of the reach of rounding: no run under other roundings turns it."
@@ -134,8 +134,8 @@ class ReferenceRun:
             return found
         return replace(found, ok=False, within_eager_error=False, message=_FAR_OFF.format(left, "s are" if left > 1 else " is"))
 
-    def _compared(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], exact: bool) -> Comparison:
-        """The same, where what rounding decides is not looked at closely."""
+    def _compared(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], exact: bool, turned: bool = False) -> Comparison:
+        """The same, where what rounding decides is not looked at closely. ``turned``: other signs were tried before."""
 
         def beside() -> Comparison:
             return compare(value, of(self.expected), replace(rules, far=self.unstable))
@@ -173,7 +173,7 @@ class ReferenceRun:
             runs = [of(Expected(cast_like(self.expected.value, one))).value for one in self.all_roundings()]
             if might_be_rerounded(value, runs, of(self.expected), replace(rules, far=self.unstable)):
                 found = replace(found, ok=True, message="", precision=False, within_eager_error=True)
-        if not found.ok and rules.exact and not exact and not self.step and self.expected.exact is not None:
+        if not found.ok and rules.exact and not exact and not turned and not self.step and self.expected.exact is not None:
             found = self._with_turned_signs(value, rules, of, found)
         if not found.ok and rules.exact and exact and self.expected.has_exact:
             # Numbers that come out the same in float64 may be decisions about others that do not, where the problem's own steps are ties.
@@ -208,13 +208,14 @@ class ReferenceRun:
         return found
 
     def _with_turned_signs(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], found: Comparison) -> Comparison:
-        """Against float64's output with other signs of what is zero but for rounding, where an output is off in part."""
-        if not partly_off(value, of(self.expected)):
+        """With other signs of what is zero but for rounding, where outputs are off."""
+        if not same_shapes(value, of(self.expected).value):
             return found
-        turned = turned_output(self.in_double_under, value, lambda one: of(Expected(one)).value)
-        if turned is None:
+        other = turned_output(self.in_double_under, value, lambda one: of(Expected(one)).value)
+        if other is None:
             return found
-        again = compare(value, of(Expected(cast_like(self.expected.value, turned), turned, True)), replace(rules, precise=False))
+        moved = as_decided(value, of(Expected(other)).value, of(self.expected).exact)  # as if it had decided as the reference does
+        again = self._compared(moved, rules, of, exact=False, turned=True)
         return replace(again, within_eager_error=True) if again.ok else found
 
     def by_rounding(self, value: Any, rules: Rules) -> bool:

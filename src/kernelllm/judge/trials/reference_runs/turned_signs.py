@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.problems.nested import tensors
+from kernelllm.problems.nested import mapped, tensors
 from kernelllm.problems.without_dynamo import OperatorMode
 
 _RELUS = (torch.ops.aten.relu.default, torch.ops.aten.relu_.default)
@@ -56,13 +56,25 @@ def turned_output(run: Callable[[AbstractContextManager[Any]], Any], value: Any,
     near = [place for _, place in sorted(first.near)[:_MOST]]
     if right is None or not near or len(near) * sum(t.numel() for t in tensors(right)) > _LARGEST:
         return None
-    scales = [float(t.double().square().mean().sqrt()) or 1.0 for t in _numbers(picked(right))]
+    both = zip(_numbers(value), _numbers(picked(right)), strict=True)
+    scales = [max(float(t.double().nan_to_num().square().mean().sqrt()) for t in pair) or 1.0 for pair in both]  # one may be zero
     off = _apart(value, picked(right), scales)
     outputs = (run(TurnedSigns([place])) for place in near)
     changes = torch.stack([torch.zeros_like(off) if one is None else _apart(picked(one), picked(right), scales) for one in outputs])
     shares = torch.linalg.pinv((changes @ changes.T).double().cpu()) @ (changes @ off).double().cpu()
     taken = [place for place, share in zip(near, shares.tolist(), strict=True) if share > 0.5]
     return run(TurnedSigns(taken)) if taken else None
+
+
+def as_decided(value: Any, turned: Any, right: Any) -> Any:
+    """What ``value`` would be, had it decided as ``right`` does and not as ``turned``."""
+    changes = ((mine, theirs) for mine, theirs in zip(tensors(turned), tensors(right), strict=True))
+
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        mine, theirs = next(changes)
+        return (tensor.double() - (mine - theirs)).to(tensor.dtype) if tensor.is_floating_point() else tensor
+
+    return mapped(value, one)
 
 
 def _numbers(value: Any) -> list[torch.Tensor]:
@@ -76,4 +88,4 @@ def _apart(value: Any, other: Any, scales: list[float]) -> torch.Tensor:
     return torch.cat([part.nan_to_num(0.0, 0.0, 0.0).float().flatten() for part in parts])
 
 
-__all__ = ["turned_output"]
+__all__ = ["as_decided", "turned_output"]
