@@ -72,7 +72,7 @@ def test_what_all_pairs_read(length: int, written: bool, stored: bool) -> None:
         pairs = (x.unsqueeze(1) - x.unsqueeze(2)).abs() * torch.exp(x).unsqueeze(1)
         return pairs if written else pairs.sum(-1)
 
-    graph = make_fx(forward, tracing_mode="fake")(torch.empty(2**23 // length, length))
+    graph = make_fx(forward, tracing_mode="fake")(torch.empty(2**24 // length, length))
     mark(graph.graph)
     assert any(STORED in node.meta for node in graph.graph.nodes) == stored
 
