@@ -227,7 +227,7 @@ class Reference:
         outcome.rerounded = lambda: self._under(EagerNoise, value, private, seed, before)
         outcome.ties_rerounded = partial(self._perturbed, value, private, seed, before, numbers=_AT_TIES, exactly=True)
         other = self._other_choices(value, private, seed, before)
-        outcome.overflows, outcome.in_double_under = lambda: overflows(other.under), other.in_double_under
+        outcome.overflows, outcome.under, outcome.in_double_under = lambda: overflows(other.under), other.under, other.in_double_under
         outcome.choices, outcome.rotated_ties, outcome.other_ties = other.choices, other.rotated_ties, other.other_ties
         outcome.rewritten = lambda mine: with_nearest_writes(other.under, mine)
         outcome.refinements = self._refinements(value, private, seed, before, affordable)

@@ -23,6 +23,7 @@ from kernelllm.judge.trials.comparison.rerounded_outputs import might_be_reround
 from kernelllm.judge.trials.comparison.rounding_flips import excuse_flips, few_flips, partly_off
 from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, finite_share, same_shapes
 from kernelllm.judge.trials.comparison.turned_elements import far_off_without_reason
+from kernelllm.judge.trials.reference_runs.chosen_sets import ChosenSets
 from kernelllm.judge.trials.reference_runs.overflows import with_finite_numbers
 from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
 from kernelllm.judge.trials.reference_runs.turned_signs import as_decided, turned_output
@@ -76,8 +77,10 @@ class ReferenceRun:
     """The same under eight times as much rounding."""
     overflows: Callable[[], bool] = lambda: False
     """Whether it computes numbers on the way that leave the range of their type, or whose squares do."""
+    under: Callable[[AbstractContextManager[Any]], Any] = lambda _: None
+    """The output under a mode that sees every operator."""
     in_double_under: Callable[[AbstractContextManager[Any]], Any] = lambda _: None
-    """The output in float64 under a mode that sees every operator."""
+    """The same in float64."""
     choices: Callable[[], list[Choice]] = list
     """What it chose among equal values."""
     other_ties: Callable[[], Iterator[Expected]] = lambda: iter(())
@@ -99,7 +102,7 @@ class ReferenceRun:
         self.rewritten = lambda _: iter(())
         self.other_ties = self.rotated_ties = self.rerounded = self.decided_otherwise = lambda: iter(())
         self.more_roundings = self.all_roundings = self.ties_rerounded = self.wide_roundings = lambda: iter(())
-        self.overflows, self.in_double_under = lambda: False, lambda _: None
+        self.overflows, self.under, self.in_double_under = lambda: False, lambda _: None, lambda _: None
 
     def refine(self, rounding: bool) -> bool:
         """Run in float64 as well; with ``rounding`` also in the ways that show what rounding may do. False where that gave nothing."""
@@ -175,6 +178,8 @@ class ReferenceRun:
                 found = replace(found, ok=True, message="", precision=False, within_eager_error=True)
         if not found.ok and rules.exact and not exact and not turned and not self.step and self.expected.exact is not None:
             found = self._with_turned_signs(value, rules, of, found)
+        if not found.ok and rules.exact and not exact and not turned:
+            found = self._with_chosen_sets(value, rules, of, found)
         if not found.ok and rules.exact and exact and self.expected.has_exact:
             # Numbers that come out the same in float64 may be decisions about others that do not, where the problem's own steps are ties.
             runs = [of(Expected(cast_like(self.expected.value, one))).value for one in self.ties_rerounded()]
@@ -216,6 +221,17 @@ class ReferenceRun:
             return found
         moved = as_decided(value, of(Expected(other)).value, of(self.expected).exact)  # as if it had decided as the reference does
         again = self._compared(moved, rules, of, exact=False, turned=True)
+        return replace(again, within_eager_error=True) if again.ok else found
+
+    def _with_chosen_sets(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], found: Comparison) -> Comparison:
+        """With the positions that it gives out as those of a top-k, where rounding alone tells them from the reference's own."""
+        positions = [t for t in nested.tensors(value) if t.dtype == torch.int64 and t.dim()]
+        if not positions or not same_shapes(value, of(self.expected).value):
+            return found
+        other = self.under(mode := ChosenSets(positions, self.step))
+        if other is None or not mode.taken:
+            return found
+        again = compare(value, of(Expected(other)), rules)
         return replace(again, within_eager_error=True) if again.ok else found
 
     def by_rounding(self, value: Any, rules: Rules) -> bool:
