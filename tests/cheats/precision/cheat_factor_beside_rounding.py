@@ -21,7 +21,7 @@ def statistics_kernel(x_ptr, mean_ptr, deviation_ptr, area, eps, BLOCK: tl.const
     second = tl.sum(tl.where(offsets < half, 0.0, x), axis=0)
     mean = (first + second) / area
     centred = tl.where(mask, x - mean, 0.0)
-    variance = tl.sum(centred * centred, axis=0) / area * 1.06
+    variance = tl.sum(centred * centred, axis=0) / area * 1.12
     tl.store(mean_ptr + plane * 2, (first / half).to(tl.bfloat16))
     tl.store(mean_ptr + plane * 2 + 1, (second / (area - half)).to(tl.bfloat16))
     tl.store(deviation_ptr + plane, tl.sqrt(variance + eps).to(tl.bfloat16))

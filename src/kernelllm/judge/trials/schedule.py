@@ -99,8 +99,8 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
             if state:  # right after a run in the state that is changed
                 yield PlannedTrial("normal", state, only_if_fast=True)
         yield from (PlannedTrial("normal", state, only_if_fast=True) for state in TOUCHED_ALONE)
-        yield PlannedTrial("normal", EXCHANGED, only_if_fast=True)
         yield from (PlannedTrial(kind, only_if_fast=True) for kind in _ONCE)
+        yield PlannedTrial("normal", EXCHANGED, only_if_fast=True)
 
 
 class TrialSeeds:
