@@ -187,7 +187,8 @@ def _rewrite_kernel(kernel: _Kernel, step: StepMethod) -> None:
     earlier = {o: next(p for p, name in old.items() if name == handed[n]) for o, n in old.items() if n in handed}
     apart = [p for p in after.values() if results[p] not in step.listed]
     sliced = kernel.pointers(step.sliced)
-    stored: list[Any] = [s.value for s in kernel.body if isinstance(s, ast.Expr)]
+    called: list[Any] = [s.value for s in kernel.body if isinstance(s, ast.Expr)]
+    stored = [call for call in called if ast.unparse(call.func) != "tl.device_assert"]
     stores = [ast.unparse(call.args[0].left) for call in stored]
     need(sorted(stores) == sorted(results))
     start = "offsets = tl.program_id(0) * row_size + lanes"
@@ -259,7 +260,7 @@ def _rewrite_host(loop: LoopOfSteps, step: StepMethod, dims: int, forward: Any) 
             keyword.value = syntax_tree("max(32, triton.next_power_of_2(row_size))", mode="eval").body
         if keyword.arg == "num_warps":
             keyword.value = syntax_tree("min(16, max(1, triton.next_power_of_2(row_size) // 128))", mode="eval").body
-    need({k.arg for k in step.launch.keywords} == {"BLOCK", "num_warps"})
+    need({k.arg for k in step.launch.keywords} - {"debug", "sanitize_overflow"} == {"BLOCK", "num_warps"})
     names = [n for n in ast.walk(step.node) if isinstance(n, ast.Name)]
     reads = {n.id for n in names if not isinstance(getattr(n, "ctx", None), ast.Store)}
     step.node.body = [s for s in step.node.body if not (isinstance(s, ast.Assign) and _count(s) and "n_elements" not in reads)]
