@@ -361,10 +361,10 @@ def test_what_comes_after_capture_may_fail_too():
 
 
 def test_a_fault_in_writing_one_way_leads_to_the_next(monkeypatch):
-    def emitted(part, lowered, options, *more):
-        if not options.differences():
+    def emitted(part, lowered):
+        if not lowered.options.differences():
             raise IndexError("a fault")
-        return usual(part, lowered, options, *more)
+        return usual(part, lowered)
 
     usual = emit.emit
     monkeypatch.setattr(emit, "emit", emitted)
