@@ -112,7 +112,7 @@ def _measure(self: Any, calls: _Calls, configs: list[Any], args: tuple[Any, ...]
 
 def _run_sampled(self: Any, sampling: Sampling, calls: _Calls, configs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """First what pruning left at no size before: only here it can be seen."""
-    sampling.tuned.add(self.base_fn)
+    sampling.tuned[id(self.base_fn)] = self.base_fn
     new = [c for c in configs if _name(c) not in calls.known]
     begin = _Runs.turn % len(new) if new else 0
     new = [*new[begin:], *new[:begin]]

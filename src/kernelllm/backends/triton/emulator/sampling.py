@@ -63,8 +63,8 @@ class Sampling(SampledLaunches):
         """Elements of that kind that the launch under way has read since its last store."""
         self._stained: set[int] = set()
         """Memory that torch wrote into from what lacks something."""
-        self.tuned = set[Any]()
-        """Autotuned kernels that were launched as such."""
+        self.tuned = dict[int, Any]()
+        """Autotuned kernels that were launched as such, by identity: to hash one is to read all that it calls."""
         self.covers = False
         """Whether programs run to note where they store, and store nothing."""
         self._covering_left, self._covering_ends = seconds * _COVERING, 0.0
@@ -83,7 +83,7 @@ class Sampling(SampledLaunches):
 
     def launches_kept(self, kernel: Any) -> None:
         """Note a launch of what an earlier launch of an autotuned kernel compiled: it has the same configuration always."""
-        self.configurations_left |= kernel not in self.tuned
+        self.configurations_left |= id(kernel) not in self.tuned
 
     def programs(self, grid: Sequence[int]) -> list[tuple[int, ...]]:
         """The programs of a launch that run in any case."""
