@@ -1,9 +1,10 @@
-"""The file keeps what its first launch compiled; pruning leaves a second configuration at large sizes."""
+"""The file keeps what its first launch compiled, of a kernel that calls libdevice; pruning leaves a second configuration at large sizes."""
 
 import torch
 import torch.nn as nn
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 PROBLEM = "relu_large"
 EXPECT = "correct"
@@ -23,7 +24,7 @@ def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WHOLE: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)
-    y = tl.maximum(x, 0.0) if WHOLE else x
+    y = libdevice.abs(tl.maximum(x, 0.0)) if WHOLE else x
     tl.store(y_ptr + offsets, y, mask=mask)
 
 
