@@ -283,7 +283,7 @@ def get_init_inputs(): return []
     (OF_A_GRAPH, {"step", "begin", "finish", "forward"}),
     (CELL, {"step", "begin", "finish", "forward"}), (FILLED, {"forward"}), (UNBOUND, {"step", "forward"}),
     (HELPED, {"forward"}), (CELLS, {"step", "forward"}),
-    (SCANNED, {"forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
+    (SCANNED, {"step", "begin", "finish", "forward"}), (OTHER_FORMS, {"step", "forward"}), (ZIPPED, {"step", "forward"}),
     (DELTA_RULE, {"step", "forward"}), (GATED_HEADS, {"step", "forward"}), (SET_AGAIN, {"step", "begin", "finish", "forward"}),
     (STABILISED, {"step", "forward"}), (PADDED, {"step", "begin", "forward"}),
 ], ids=["of a graph", "cell", "filled", "unbound", "helped", "cells", "scanned", "other forms", "zipped", "delta rule", "gated heads",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from kernelllm.compiler.loops.inlined_loops import with_inlined_loop, with_inlin
 from kernelllm.compiler.loops.inside_kernel import INSIDE
 from kernelllm.compiler.loops.loop import Carry, CarryChanges, LoopStep, loop_step
 from kernelllm.compiler.loops.rows_inside import ROWS
+from kernelllm.core.errors import CaptureError
 from kernelllm.core.text import syntax_tree
 from kernelllm.core.types import Problem
 
@@ -122,7 +124,8 @@ class _File:
                 raise
             return self._joined(again, turned, found.needed, alone=alone)
         if alone:
-            return loop.whole_file(step, {}, strict=False, shapes=shapes), matrices
+            with suppress(CaptureError):  # what is around the loop may be nothing that torch can do as it stands
+                return loop.whole_file(step, {}, strict=False, shapes=shapes), matrices
         outside: dict[str, str] = {}
         for name, part in loop.outside.items():
             try:
