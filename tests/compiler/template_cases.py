@@ -22,7 +22,18 @@ from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
-from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, sampling, scattering, sorting, states  # noqa: E402
+from kernelllm.compiler.templates import (  # noqa: E402
+    bags,
+    factorize,
+    grouped,
+    image_samples,
+    joining,
+    rows,
+    scattering,
+    sorting,
+    states,
+    window_gradients,
+)
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
@@ -31,7 +42,6 @@ from kernelllm.compiler.templates import pooling as P  # noqa: E402
 from kernelllm.compiler.templates import quantized as Q  # noqa: E402
 from kernelllm.compiler.templates import recurrent as R  # noqa: E402
 from kernelllm.compiler.templates import scan as S  # noqa: E402
-from kernelllm.compiler.templates import window_gradients  # noqa: E402
 
 few = settings(derandomize=True, max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -461,7 +471,7 @@ def sampled() -> None:
                     grid = 1.5 * draw(2, 2, *sides, dtype=dtype).permute(0, 2, 3, 1)
                     grid[0, 0, 0, 0], grid[1, 0, 0, 1] = float("nan"), float("-inf")
                     for mode in ("bilinear", "nearest"):
-                        got = sampling.grid_sample(image, grid, mode, padding, corners)
+                        got = image_samples.grid_sample(image, grid, mode, padding, corners)
                         if dtype == torch.float16:  # where a place is rounded to half precision, as on a CPU, another pixel may be near
                             want = F.grid_sample(image.float(), grid.float(), mode, padding, corners).to(dtype)
                         else:
@@ -472,7 +482,7 @@ def sampled() -> None:
     grid = torch.stack(torch.meshgrid(halves, halves, indexing="xy"), -1)[None]
     image = torch.arange(64.0).view(1, 4, 4, 4)
     want = F.grid_sample(image, grid, "nearest", "zeros", False)
-    case("nearest of two", sampling.grid_sample(image, grid, "nearest", "zeros", False), want)
+    case("nearest of two", image_samples.grid_sample(image, grid, "nearest", "zeros", False), want)
 
 
 def factors() -> None:

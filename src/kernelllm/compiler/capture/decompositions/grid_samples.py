@@ -13,7 +13,6 @@ import torch
 
 from kernelllm.compiler.capture.patching import patch
 
-
 _CHANNELS = 4
 """As many share what is computed of a place, or it may be fused as well."""
 _MODES = ("bilinear", "nearest", "bicubic")

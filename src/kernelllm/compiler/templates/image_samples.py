@@ -8,10 +8,7 @@ import triton.language as tl
 @triton.jit
 def sample_place(at, size, PADDING: tl.constexpr, CORNERS: tl.constexpr):
     """Positions from -1 to 1 as those of pixels along a side of ``size``, as torch's grid_sample has them; NaN and infinity are outside."""
-    if CORNERS:
-        place = (at + 1) / 2 * (size - 1)
-    else:
-        place = ((at + 1) * size - 1) / 2
+    place = (at + 1) / 2 * (size - 1) if CORNERS else ((at + 1) * size - 1) / 2
     if PADDING == "reflection":
         low = 0.0 if CORNERS else -0.5
         span = (size - 1).to(at.dtype) if CORNERS else size.to(at.dtype)
