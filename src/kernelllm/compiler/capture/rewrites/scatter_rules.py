@@ -37,7 +37,8 @@ def _sum_of_runs(w: Editor, x: Node, dim: int, index: Node, src: Node) -> Node |
         return None
     dim = dim % whole.dim()
     times = times_in_a_row(index, dim if index.meta["val"].dim() > 1 else 0, whole.shape[dim])
-    if times is None or any(not statically_known_true(a == b) for d, (a, b) in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim):
+    others = [pair for d, pair in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim]
+    if times is None or not all(statically_known_true(a == b) for a, b in others):
         return None
     sizes: list[Any] = [w.size(src, d) for d in range(given.dim())]
     sizes[dim : dim + 1] = [w.size(x, dim), times]
