@@ -1,5 +1,4 @@
-"""Scatters: sums take place in float32, or without atomics where all places differ or each comes a number of times in a row; the largest
-and smallest have a template."""
+"""Scatters: sums in float32, or without atomics where places differ or come in a row; the largest and smallest have a template."""
 
 from __future__ import annotations
 
