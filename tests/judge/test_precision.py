@@ -15,9 +15,9 @@ from kernelllm.judge.observation import Observation
 from kernelllm.judge.trials.comparison.compare import Rules, compare
 from kernelllm.judge.trials.reference_runs import tf32_allowance
 from kernelllm.judge.trials.reference_runs.reference import prepare
-from kernelllm.judge.trials.sampled_programs import prepare_run
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.reference_runs.tf32_allowance import to_tf32
+from kernelllm.judge.trials.sampled_programs import prepare_run
 from kernelllm.problems import shrink
 from kernelllm.problems.instance import Instance
 
