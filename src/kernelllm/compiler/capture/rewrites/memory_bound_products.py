@@ -25,7 +25,9 @@ _LONG = 1024
 """Rows from which on a product with one column keeps a GPU busy as a sum along each."""
 _LOADS = 8
 """Loads from which on Inductor stores an elementwise result, be it broadcast from less."""
-_MOVES = (*VIEWS, aten.expand.default, aten.permute.default, aten.clone.default, aten.unsqueeze.default, aten.slice.Tensor, aten.cat.default)
+_MOVES = (
+    *VIEWS, aten.expand.default, aten.permute.default, aten.clone.default, aten.unsqueeze.default, aten.slice.Tensor, aten.cat.default,
+)  # fmt: skip
 _MUCH = 2**28
 """Multiplications from which on rows that begin at multiples of 16 bytes are worth a copy of the operands."""
 
