@@ -173,3 +173,17 @@ def names_of(named: Mapping[str, Any]) -> list[str]:
             text = "".join(c if c.isalnum() else "_" for c in text)
             found.append(text if text not in found else f"{text}_{len(found)}")
     return found
+
+
+def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:
+    """The device of the module and its inputs. Raises UsageError where there are several."""
+    homes = {t.device: n for n, t in (*module.named_buffers(), *module.named_parameters())}
+    if len(homes) > 1:
+        told = ", ".join(f"{name} on {device}" for device, name in homes.items())
+        raise UsageError(f"The module is spread over several devices: {told}.", fix="Move it to one: module.to('cuda').")
+    for name, tensor in inputs.items():
+        if homes and tensor.device not in homes:
+            home = next(iter(homes))
+            raise UsageError(f"The input {name!r} is on {tensor.device} and the module on {home}.", fix=f"Move it: {name}.to('{home}').")
+        homes = homes or {tensor.device: name}
+    return next(iter(homes), torch.device("cpu"))
