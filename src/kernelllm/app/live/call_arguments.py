@@ -15,6 +15,7 @@ from kernelllm.core.errors import UsageError
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Types of arguments and results that are no tensors and have a fixed value."""
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def input_sets(module: torch.nn.Module, inputs: Any) -> list[Call]:
@@ -173,6 +174,35 @@ def names_of(named: Mapping[str, Any]) -> list[str]:
             text = "".join(c if c.isalnum() else "_" for c in text)
             found.append(text if text not in found else f"{text}_{len(found)}")
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _TENSORS
+
+
+def form_of(named: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+    """What the arguments are besides tensors, to be looked up; their tensors are appended. None for what no kernel takes."""
+    form: list[Any] = []
+    for value in named.values():
+        kind = type(value)
+        if kind in _TENSORS:
+            tensors.append(value)
+            form.append(None)
+        elif (kind is tuple or kind is list) and all(map(_is_plain, value)):
+            tensors.extend(value)
+            form.append((kind, len(value)))
+        elif kind in PLAIN:
+            form.append((kind, value))
+        else:
+            break
+    else:
+        return tuple(form)
+    tensors.clear()
+    try:
+        nest = flatten(named, tensors, "An argument")
+    except UsageError:
+        return None
+    return nest if all(map(_is_plain, tensors)) else None
 
 
 def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:

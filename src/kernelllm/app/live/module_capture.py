@@ -122,7 +122,8 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     signature = Signature(
         names=tuple(found), nest=nest, dtypes=tuple(t.dtype for t in tensors), modes=tuple(depends.items()),
         written=frozenset(i for i, n in enumerate(places) if _is_written(n)),
-        writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state), **_sizes(places),
+        writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state),
+        halves=not alone, **_sizes(places),
     )  # fmt: skip
     return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain, alone, left)
 
