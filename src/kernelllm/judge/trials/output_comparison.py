@@ -9,7 +9,18 @@ from typing import Any
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Comparison, Expected, Rules, compare
 from kernelllm.judge.trials.comparison.same_computation import cast_like, finite, shares_off
-from kernelllm.judge.trials.inputs.input_distribution import EQUAL, FAINT_NUMBERS, FAINT_SQUARES, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
+from kernelllm.judge.trials.inputs.input_distribution import (
+    CLOSE,
+    EQUAL,
+    FAINT_NUMBERS,
+    FAINT_SQUARES,
+    FAR,
+    HEAVY,
+    OWN_VALUES,
+    PRECISE,
+    RARE,
+    STEPS,
+)
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial
@@ -74,9 +85,9 @@ class OutputComparison:
             return False
         if beyond_first and planned.distribution in OWN_VALUES and reference.by_rounding(value, self.rules):
             return True
-        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS) or planned.state == AMPLIFIED:
+        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS, RARE, CLOSE) or planned.state == AMPLIFIED:
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
-            roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL) else _MUCH_ROUNDING
+            roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL, CLOSE) else _MUCH_ROUNDING
             if reference.inputs is not None and not well_conditioned(reference.inputs, rules, roundings):
                 return True
             return not well_conditioned(reference, rules, roundings, value if roundings == _MUCH_ROUNDING else None)

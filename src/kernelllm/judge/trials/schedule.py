@@ -12,6 +12,7 @@ from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.inputs.input_distribution import (
     BLANK,
     BOUNDS,
+    CLOSE,
     CONSTANTS,
     EQUAL,
     FAINT_NUMBERS,
@@ -21,6 +22,7 @@ from kernelllm.judge.trials.inputs.input_distribution import (
     INFINITE,
     NAN,
     PROBLEM,
+    RARE,
     REPEATED,
     STEPS,
     TOUCHED,
@@ -32,7 +34,7 @@ from kernelllm.judge.trials.state.parameter_states import TOUCHED as TOUCHED_STA
 INIT_SEED = 42
 """The seed under which both models are built, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
-_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, EQUAL, *BOUNDS)
+_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, RARE, CLOSE, EQUAL, *BOUNDS)
 """At the first size alone."""
 
 

@@ -40,6 +40,9 @@ eager does, too, and of products, whose rounding is larger."""
 UNEVEN = "uneven"
 """The problem's own values, of which parts of long rows and columns are several times as large as others: what is computed of a share
 of them is wrong. At large sizes alone: within a tolerance of half precision a quarter of very many numbers does for their mean."""
+RARE, CLOSE = "rare", "close"
+"""Positive values of which a few are far larger: somebody may look at others. And values that differ in their last digits, for references
+that choose some of them: what is compared may have lost these digits. Nothing is concluded where rounding chooses."""
 EQUAL = "equal"
 """One tensor in the place of all of its shape and type, where labels and weights of graphs stay: equal values, in the same memory."""
 FAINT_SQUARES, FAINT_NUMBERS = "faint_squares", "faint_numbers"
@@ -49,6 +52,9 @@ NAN, INFINITE = "nan", "infinite"
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
 _OF_MANY_FACTORS = re.compile(r"aten\.(cumprod|prod)\b")
 """Of large factors a product of some may be infinite and that of all 0: which comes out is a matter of the order."""
+
+_CHOOSES = re.compile(r"aten\.(arg(max|min|sort)|(max|min)\.dim|topk|sort|kthvalue|(nan)?median|cummax|cummin|searchsorted|bucketize)\b")
+"""What takes the largest or the next ones, or puts them in order."""
 
 BOUNDS = (LOWEST, HIGHEST)
 """The problem's own inputs at the bounds of what it draws: see :mod:`kernelllm.problems.bounds`."""
@@ -69,6 +75,8 @@ EXPLANATIONS = {
     FAR: "Right with random numbers, wrong where their mean is far larger than their spread. Take differences before squares: a variance "
     "is the mean of squared distances from the mean, and no difference of two means.",
     UNEVEN: "Right with random numbers, wrong where parts of long rows are several times as large as others: of some alone.",
+    RARE: "Right with random numbers, wrong where a few of them are far larger than the others.",
+    CLOSE: "Right with random numbers, wrong where they differ in their last digits: what is compared or sorted has lost some of them.",
     EQUAL: "Right with different tensors, wrong where one is given twice: equal values, in the same memory.",
     **dict.fromkeys((FAINT_SQUARES, FAINT_NUMBERS), "Right with numbers of usual size, wrong where they are about as small as the "
     "smallest constants of the reference: its epsilon is another one, or stands elsewhere."),
@@ -81,7 +89,7 @@ FORMS = (AS_DRAWN, POSITIVE, SMALLER)
 """Forms of inputs of one distribution, each tried where the reference gives hardly a finite number on the one before: a logarithm of
 negative numbers, a sum of exponentials of large ones."""
 _POSITIVE_KINDS = frozenset({"normal", "uniform", "large", "zeros", "tiny", HEAVY, STEPS})
-_SMALLER_KINDS = frozenset({"large", HEAVY})
+_SMALLER_KINDS = frozenset({"large", HEAVY, RARE})
 _LEAST, _SMALLER_BY = 1e-4, 8.0
 """The smallest number of positive inputs, and by what smaller ones are divided."""
 
@@ -118,6 +126,8 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
 
 def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
     if distribution == HEAVY and _softmax_of_products(reference.ops):
+        return None
+    if distribution == CLOSE and not any(_CHOOSES.search(name) for name in reference.ops):
         return None
     if distribution == FAR and not _of_statistics(reference.ops):
         return None
