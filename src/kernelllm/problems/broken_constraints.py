@@ -38,7 +38,7 @@ WHERE = {
     HUGE: "where numbers are up to 1e12",
     LOWEST: "where all numbers are about the lowest of their type (-1e38, -2^63), as a floor of -1e30 is not",
     NARROW: "where whole numbers of 64 bits come as such of 32",
-    SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
+    SENTINEL: "where whole numbers hold one that the problem's source, or a loss's default (-100), gives a meaning of its own",
 }
 """Each kind, as a reader is told of it."""
 _MILLION, _BEYOND = 2**20, 2**40
