@@ -24,12 +24,14 @@ from kernelllm.judge.trials.inputs.input_distribution import (
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial
-from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT
+from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT, FEW_LARGE
 
 _TF32_STATISTICS = 1e-2
 """Tolerance of buffers that hold statistics of what eager itself convolved in TF32."""
 
 
+_UNUSUAL = frozenset({HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS, RARE, CLOSE})
+"""Distributions on which the reference must be well-conditioned for a wrong output to say anything."""
 _MUCH_ROUNDING = 64.0
 """A well-conditioned reference stays within the tolerance where values move by so many units of rounding."""
 _MUCH_OFF, _FEW_OFF = 0.1, 0.01
@@ -51,7 +53,7 @@ class OutputComparison:
     def output(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun) -> Comparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
-        precise = planned.distribution in PRECISE and planned.state not in (FAINT, AMPLIFIED)
+        precise = planned.distribution in PRECISE and planned.state not in (FAINT, AMPLIFIED, FEW_LARGE)
         other = planned.distribution not in OWN_VALUES
         rules = Rules(self.rules.profile, self._tolerance(planned), other, precise, only_finite=other and not reference.finite)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
@@ -85,7 +87,7 @@ class OutputComparison:
             return False
         if beyond_first and planned.distribution in OWN_VALUES and reference.by_rounding(value, self.rules):
             return True
-        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS, RARE, CLOSE) or planned.state == AMPLIFIED:
+        if planned.distribution in _UNUSUAL or planned.state in (AMPLIFIED, FEW_LARGE):
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
             roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL, CLOSE) else _MUCH_ROUNDING
             if reference.inputs is not None and not well_conditioned(reference.inputs, rules, roundings):
