@@ -99,7 +99,7 @@ def test_more_shapes_than_arguments_are_one_set_that_does_not_fit(net: str) -> N
 
 
 def test_a_class_that_is_made_of_a_configuration_says_so(net: str) -> None:
-    with pytest.raises(ProblemError, match="Configured is made of a configuration: name a folder or a config.json"):
+    with pytest.raises(ProblemError, match="Configured is made of a configuration: name a folder or a config"):
         opened(f"{net}:Configured", Arguments(shapes=("4,8",), init="8"), TargetOptions())
 
 
