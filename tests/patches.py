@@ -362,6 +362,10 @@ INDUCTOR = (
         "reduction_numel, input_node);"
         "Scan.num_splits(device, dtype, inner_fn, axis, pointwise_ranges, scan_ranges, combine_fn, scan_numel)",
     ),
+    *_each("compiler/inductor/viewed_layouts.py", "a view is one of a buffer whose layout is decided", "torch._inductor.ir",
+           "View.create(x, new_size)"),
+    *_each("compiler/inductor/viewed_layouts.py", "the layout of a buffer is decided", "torch._inductor.ir",
+           "as_storage_and_layout(x, freeze, want_contiguous, stride_order, allow_padding, exact_strides)", "called"),
     *_each("compiler/inductor/tilings.py", "whether ranges fit a tiling is worked out once", "torch._inductor.codegen.simd",
            "SIMDKernel.is_compatible(groups, lengths, reduction_numel)"),
     *_each("compiler/inductor/reduction_loops.py", "kernels of several reductions have few loops", "torch._inductor.codegen.simd",
