@@ -137,7 +137,10 @@ CAPTURE = (
         "_compute_scale(in_size, out_size, align_corners, scale);_compute_source_index(scale, dst_index, align_corners);pw_cast_for_opmath",
         "called",
     ),
-    *_each("compiler/capture/intercept.py", "a loop over the positions of a mask runs over all", "torch", "Tensor.__iter__(self)"),
+    *_each(
+        "compiler/capture/data_dependent/mask_positions.py", "a loop over a mask's positions runs over all", "torch",
+        "Tensor.__iter__(self)",
+    ),
     *_each(
         "compiler/capture/intercept.py", "torch cannot convert fake parameters", "torch.nn.modules.module",
         "Module._apply(self, fn, recurse)",
