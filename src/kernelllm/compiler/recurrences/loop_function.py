@@ -71,7 +71,8 @@ def run(
     try:
         need(count >= fewest, "it has few steps")
         # a loop without gradients has another form, however many steps it has
-        return _operator(model, step, steps, carried, sliced, fixed, results, light=fewest > 0 or count <= _MOST_IN_TURN)
+        light = fewest > 0 or count <= _MOST_IN_TURN
+        return _operator(model, step, steps, carried, sliced, fixed, results, light=light, gradients=fewest == 0)
     except NoLoopOperator as error:
         if not among or count > _MOST_IN_TURN:
             raise
@@ -81,7 +82,7 @@ def run(
 
 def _operator(
     model: torch.nn.Module | None, step: Callable[..., Any], steps: Any, carried: Sequence[Any], sliced: Sequence[torch.Tensor],
-    fixed: Sequence[Any], results: int, *, light: bool,
+    fixed: Sequence[Any], results: int, *, light: bool, gradients: bool,
 ) -> Tensors:  # fmt: skip
     need(all(isinstance(v, torch.Tensor) for v in (*carried, *sliced)), "it carries what is no tensor")
     fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]  # type: ignore[call-overload]
@@ -100,8 +101,9 @@ def _operator(
     if mode is None:
         return _in_turn(step, steps, carried, sliced, fixed, results)
     examples = [like(t, sliced=len(carried) <= i < len(carried) + len(sliced)) for i, t in enumerate(given)]
-    with ExitStack() as stack:  # a function with a backward of its own: its graph would have another one
-        patch(stack, torch.autograd.Function, "apply", _refused)
+    with ExitStack() as stack:
+        if gradients:  # a function with a backward of its own: its graph would have another one
+            patch(stack, torch.autograd.Function, "apply", _refused)
         graph = traced(functional(flat), examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
     loop = _Loop(graph, given, len(carried), len(sliced), steps, mode)
     need(not light or loop.multiplications() <= _MOST_MULTIPLICATIONS, "a library is faster at its products")

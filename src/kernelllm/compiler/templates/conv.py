@@ -216,7 +216,7 @@ def conv_depthwise(x, weight, bias, out, start, stride, dilation, up, acc):
     groups, o = weight.shape[:2]
     out_d, out_h, out_w = out.shape[2:]
     taps = weight.shape[4] * weight.shape[5]
-    block_w = min(128 if taps > 25 else 256, triton.next_power_of_2(out_w))
+    block_w = min(256 if taps <= 25 else 1024 // min(8, triton.next_power_of_2(out_h)), triton.next_power_of_2(out_w))
     block_h = min(1024 // block_w, triton.next_power_of_2(out_h))
     grid = (x.shape[0] * groups * o * out_d * triton.cdiv(out_h, block_h) * triton.cdiv(out_w, block_w),)
     w_strides = weight.stride()[:2] + weight.stride()[3:]
