@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from compiled import problem
 
-from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
@@ -203,3 +203,12 @@ def test_parts_of_a_sum_over_one_step_less_are_as_long_as_the_host_says() -> Non
     text = compiled(problem(LONG), Options(any_dtype=False))
     assert "chunk" in text
     assert "// splits" not in text
+
+
+def test_products_of_very_many_rows_stay_a_librarys() -> None:
+    """A program for each row loads the matrix for itself. Fewer rows are one kernel, and the next candidate is unrolled."""
+    many = CELL.replace("batch, length, width, hidden = 6, 12, 7, 9", "batch, length, width, hidden = 65536, 8, 7, 72")
+    assert "time_loop" not in compiled(problem(many), Options(any_dtype=False))
+    first, second = Compiler(extern="auto", any_dtype=False).write_here(problem(CELL), 2)
+    assert ["time_loop" in c.source for c in (first, second)] == [True, False]
+    assert second.params["unroll"]

@@ -229,6 +229,36 @@ def test_a_kernel_that_only_other_sizes_launch_is_compiled_as_well(warm: Judge) 
     assert "other_kernel" in verdict.message
 
 
+LOOKS_FIRST = """
+@triton.jit
+def first_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0) + 0.0, mask=at < n)
+
+@triton.jit
+def second_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, x * x, mask=at < n)
+"""
+
+
+def test_why_a_kernel_was_never_compiled_is_told(warm: Judge) -> None:
+    """The file looks at what its first kernel stored, which no compile computes."""
+    body = """
+        y, z, n = torch.empty_like(x), torch.empty_like(x), x.numel()
+        if n:
+            first_kernel[(triton.cdiv(n, 256),)](x, y, n, BLOCK=256)
+            assert torch.equal(x, y), "the first kernel is wrong"
+            second_kernel[(triton.cdiv(n, 256),)](y, z, n, BLOCK=256)
+        return z"""
+    verdict = warm.judge(SQUARE, candidate(LOOKS_FIRST, body))
+    assert verdict.correct, verdict.message
+    (found,) = [f for f in verdict.findings if f.check == "not_compiled"]
+    assert "'second_kernel' ran in the interpreter and was never compiled for sm_90. A compile ended early: " in found.message
+    assert "the first kernel is wrong" in found.message
+
+
 def test_the_line_of_an_error_is_the_candidates_own(warm: Judge) -> None:
     source = elementwise("v * v").source.replace("        n = x.numel()", "        n = x.missing()")
     line = source.splitlines().index("        n = x.missing()") + 1

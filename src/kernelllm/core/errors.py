@@ -64,9 +64,13 @@ class MissingExtra(UsageError):
 class SandboxError(KernelLLMError):
     """The sandbox is weaker than ``--require-sandbox`` asked for."""
 
+    exit_code = 2
+
 
 class WorkerError(KernelLLMError):
-    """The untrusted worker broke the protocol or could not be started."""
+    """The untrusted worker broke the protocol or could not be started: nothing is said of a candidate."""
+
+    exit_code = 2
 
 
 class ProcessSpent(KernelLLMError):

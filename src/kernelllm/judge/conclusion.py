@@ -45,6 +45,8 @@ class Evidence:
     """Whether all trials were passed: a failure then comes from other uses, or from measuring."""
     compiled: tuple[CompiledKernel, ...] = ()
     """On a CPU: kernels compiled for the target."""
+    compile_ended: str = ""
+    """Why a compile saw less than all, where one did."""
     report: Reported | None = None
     """What the workers noted; None where they could not say."""
     ended: Ended = field(default_factory=Ended)
@@ -133,8 +135,11 @@ def _never_compiled(context: JudgeContext, seen: Evidence) -> list[Finding]:
         return []
     compiled = {row.name for row in seen.compiled}
     never = [k.name for k in seen.report.kernels if k.launches and k.name not in compiled]
-    text = "The kernel {!r} ran in the interpreter and was never compiled for {}."
-    return [Finding(check="not_compiled", message=text.format(never[0], context.target), severity=Severity.WARN)] if never else []
+    if not never:
+        return []
+    text = f"The kernel {never[0]!r} ran in the interpreter and was never compiled for {context.target}."
+    why = f" A compile ended early: {seen.compile_ended[:200]}" if seen.compile_ended else ""
+    return [Finding(check="not_compiled", message=text + why, severity=Severity.WARN)]
 
 
 def _kernels_do_not_matter(seen: Evidence) -> list[Finding]:

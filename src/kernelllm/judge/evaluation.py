@@ -139,6 +139,7 @@ class Evaluation:
             self._try(references, share)
             launched = {k.name for k in seen.report.kernels} if seen.report else set()
             seen.compiled = compiling.result(seen.trials.failure, launched)
+            seen.compile_ended = compiling.ended_early
             if seen.trials.failure is None:
                 seen.findings += compiling.contradictions(seen.report.first_launches if seen.report else ())
                 seen.findings += compiling.without_kernels(launched) + compiling.narrow_offsets()

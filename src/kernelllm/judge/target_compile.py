@@ -136,6 +136,8 @@ class CompileBeside:
         self._future = context.executor.submit(lambda: self._compile.run(*waiting.pop()))
         self._failed = False
         """Some kernel does not compile: what would be launched after it is not known."""
+        self.ended_early = ""
+        """Why a compile saw less than all, where one did."""
 
     def __enter__(self) -> CompileBeside:
         return self
@@ -155,8 +157,10 @@ class CompileBeside:
         for reference in self._references if failure is None and not any(r.error for r in rows) else ():
             missing = launched - {r.name for r in rows}
             if missing:
-                more = TargetCompile(self._context, self._candidate).run([at_size(reference)])
-                rows += tuple(r for r in more if r.name in missing)
+                again = TargetCompile(self._context, self._candidate)
+                rows += tuple(r for r in again.run([at_size(reference)]) if r.name in missing)
+                self.ended_early = again.ended_early or self.ended_early
+        self.ended_early = self.ended_early or self._compile.ended_early
         self._failed = any(r.error for r in rows)
         return rows
 
@@ -247,6 +251,8 @@ class TargetCompile:
         """See :class:`kernelllm.judge.transport.protocol.Compiled`."""
         self.original: p.Compiled | None = None
         """The run at the original sizes."""
+        self.ended_early = ""
+        """Why it saw less than all, where it did: an error of the candidate's on tensors without values, or of the machine."""
 
     def stop(self) -> None:
         """Give up, from another thread; what was compiled until now is the result."""
@@ -266,6 +272,7 @@ class TargetCompile:
                 rows, complete = self._compile(job, trial)
             except KernelLLMError as error:
                 _LOG.warning("No worker could be started for a compile: %s", error)
+                self.ended_early = str(error)
                 break
             if rows and (not best or any(r.error for r in rows)):
                 best = rows
@@ -295,6 +302,7 @@ class TargetCompile:
                 if failure.status is Status.TIMEOUT:
                     text = f"The compile did not finish within {MAX_COMPILE_S:g} s: use smaller tiles."
                     return (CompiledKernel("(compile)", 0, error=text),), False
+                self.ended_early = failure.message.partition("\n")[0]
             try:
                 # what did compile before the failure still counts
                 return process.report().kernels, False

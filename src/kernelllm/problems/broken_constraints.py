@@ -38,7 +38,7 @@ WHERE = {
     HUGE: "where numbers are up to 1e12",
     LOWEST: "where all numbers are about the lowest of their type (-1e38, -2^63), as a floor of -1e30 is not",
     NARROW: "where whole numbers of 64 bits come as such of 32",
-    SENTINEL: "where whole numbers hold one that the problem's source gives a meaning of its own",
+    SENTINEL: "where whole numbers hold one that the problem's source, or a loss's default (-100), gives a meaning of its own",
 }
 """Each kind, as a reader is told of it."""
 _MILLION, _BEYOND = 2**20, 2**40
@@ -49,6 +49,8 @@ _FEW = 3
 _SHARE, _HALF = 1 / 4, 1 / 2
 _MEANING = ("ignore", "pad")
 """Parts of the names of arguments that give a whole number a meaning of its own."""
+_OF_LABELS, _IGNORED = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"}), -100
+"""Losses that ignore such labels where they are given no other one."""
 
 
 def without(first: list[Any], second: list[Any], kind: str, seed: int, source: str) -> list[Any] | None:
@@ -74,12 +76,15 @@ def without(first: list[Any], second: list[Any], kind: str, seed: int, source: s
 
 
 def sentinels(source: str) -> tuple[int, ...]:
-    """Whole numbers below zero that a program compares something with, or gives to an argument such as ``ignore_index``."""
+    """Whole numbers below zero that a program compares something with, gives to an argument such as ``ignore_index``, or leaves to one."""
     found: dict[int, None] = {}
     for node in ast.walk(syntax_tree(source)):
         values: list[ast.expr] = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         if isinstance(node, ast.keyword) and any(part in (node.arg or "") for part in _MEANING):
             values = [node.value]
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in _OF_LABELS:
+                found |= {} if any(k.arg == "ignore_index" for k in node.keywords) else {_IGNORED: None}
         for value in values:
             match value:
                 case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):

@@ -30,6 +30,10 @@ LONG = 64
 """Elements of a dimension from which on its parts have sizes of their own under the kind ``uneven``."""
 FAR = 512.0
 """Mean of values of the kind ``far``, whose variance is 1."""
+RARE = 64
+"""Of so many values of the kind ``rare`` one is so many times as large."""
+CLOSE, _DIFFERENT = 2.0**-20, 2**12
+"""What values of the kind ``close`` differ by, and how many of them lie beside each other."""
 _SAMPLE = 2**14
 """About as many elements show that a constraint does not hold; only where they do not is all of a tensor looked at."""
 
@@ -50,8 +54,9 @@ def variant(inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
     changes only a few elements, within their range, ``nan`` and ``infinite``, which put such values in a few places, and ``heavy``: a
     thousand to a million, positive or negative, and some indices of the first dimension hold one sign alone. It leaves out ``steps``,
     few different values that are quarters, zero of either sign among them, ``blank``, where all at one index of each dimension is zero,
-    ``far`` (normal around :data:`FAR`), for which half precision is too coarse, and ``uneven``, the problem's own values of which parts of
-    long rows and columns are several times as large as others.
+    ``far`` (normal around :data:`FAR`), for which half precision is too coarse, ``uneven``, the problem's own values of which parts of
+    long rows and columns are several times as large as others, ``rare``, positive ones of which one in :data:`RARE` is so many times as
+    large, and ``close``: few values, and beside each of them others that differ by a millionth.
     Complex numbers change by their real and imaginary parts, under the first kinds, ``touched`` and ``heavy``.
     Integer and boolean tensors (but for ``touched``, which turns a few around within their rows), tensors of one element, non-tensors,
     and floating-point tensors that hold labels (different whole numbers only) stay as drawn: indices stay in range.
@@ -89,7 +94,7 @@ def _tensor(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
         return None if new is None else new.to(x.dtype)
     with torch.no_grad():
         x = x.detach()
-        if not _finite(x) or holds_labels(x) or (kind == "far" and x.element_size() < 4):
+        if not _finite(x) or holds_labels(x) or (kind in ("far", "close") and x.element_size() < 4):
             return None
         if kind in ("nan", "infinite"):
             return _not_finite(x, kind, seed)
@@ -166,6 +171,11 @@ def _free(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
         return flat.view(x.shape)
     if kind == "uneven":
         return _uneven(x, draw)
+    if kind == "rare":
+        return torch.where(torch.rand(x.shape, generator=draw, device=x.device) < 1 / RARE, x.abs() * RARE, x.abs())
+    if kind == "close":
+        places = torch.rand(x.shape, generator=draw, device=x.device).argsort(-1) % _DIFFERENT
+        return (torch.randint(-4, 4, x.shape, generator=draw, device=x.device) / 4 + places * CLOSE).to(x.dtype)
     out = torch.empty_like(x)
     if kind == "heavy":
         return _heavy(x, draw)
@@ -279,7 +289,7 @@ def _length_one(x: torch.Tensor) -> bool:
 
 
 def _keep_unit(x: torch.Tensor, kind: str, seed: int) -> torch.Tensor | None:
-    if kind in ("large", "tiny", "heavy", "blank"):
+    if kind in ("large", "tiny", "heavy", "blank", "close"):
         return None
     new = _free(x, kind, seed).float()
     unit: torch.Tensor = new / new.norm(dim=-1, keepdim=True).clamp_min(1e-6)

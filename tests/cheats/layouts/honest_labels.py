@@ -17,7 +17,8 @@ def _ce(x, labels, out, cols, step, BLOCK: tl.constexpr):
     v = tl.load(x + r * cols + at, at < cols, other=float("-inf"))
     top = tl.max(v)
     lse = top + tl.log(tl.sum(tl.where(at < cols, tl.exp(v - top), 0.0)))
-    tl.store(out + r, lse - tl.load(x + r * cols + tl.load(labels + r * step)))
+    label = tl.load(labels + r * step)
+    tl.store(out + r, tl.where(label == -100, 0.0, lse - tl.load(x + r * cols + label, label >= 0, other=0.0)))
 
 
 class ModelNew(nn.Module):

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 PROBLEM = "matmul_half"
-EXPECT = "correct"
+EXPECT = ("correct", "incorrect")
 WARNS = "as far from float64 as eager"
 
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import sympy
 import torch
 from torch.fx.experimental import symbolic_shapes
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from kernelllm.compiler.capture.patching import patch
 
@@ -23,15 +23,15 @@ _TORCH, _OURS = Path(torch.__file__).parent, Path(__file__).parents[1]
 
 
 def at_least(size: Any, least: Any) -> Any:
-    """Whether the size is as large; noted where it varies."""
-    if isinstance(size, torch.SymInt) and isinstance(least, int):
+    """Whether the size is as large; noted where it varies with those of inputs."""
+    if isinstance(size, torch.SymInt) and isinstance(least, int) and not free_unbacked_symbols(size):
         _LEAST.setdefault(size.node.shape_env, {})[size.node.expr, least] = None
     return size >= least
 
 
 def differs(size: Any, number: int) -> Any:
-    """Whether the size is another; noted where it varies."""
-    if isinstance(size, torch.SymInt):
+    """Whether the size is another; noted where it varies with those of inputs."""
+    if isinstance(size, torch.SymInt) and not free_unbacked_symbols(size):
         _DECIDED.setdefault(size.node.shape_env, {})[sympy.Ne(size.node.expr, number)] = None
     return size != number
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import select
 import socket
@@ -189,7 +190,9 @@ class ForkServer(Closing):
         except (OSError, msgspec.DecodeError) as error:
             assert self._process is not None
             log = printable(self._process.log().strip())
-            raise WorkerError(f"The worker server ({self.mode}) did not start: {log[-2000:] or error}.") from error
+            logging.getLogger(__name__).debug("The log of the worker server (%s): %s", self.mode, log)
+            why = log.rpartition("\n")[2][-400:] or str(error)
+            raise WorkerError(f"The worker server ({self.mode}) did not start: {why}.", fix="See kernelllm doctor.") from error
 
     def spawn(self, source: str, limits: Limits, sandbox: str | None = None) -> Worker:
         """A fresh worker whose folder holds ``source`` as the candidate's file. Raises WorkerError when none can be started."""

@@ -8,19 +8,34 @@ from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
 from kernelllm.judge.trials.comparison.compare import ROUNDINGS, Comparison, Expected, Rules, compare
-from kernelllm.judge.trials.comparison.same_computation import cast_like, finite
-from kernelllm.judge.trials.inputs.input_distribution import EQUAL, FAINT_NUMBERS, FAINT_SQUARES, FAR, HEAVY, OWN_VALUES, PRECISE, STEPS
+from kernelllm.judge.trials.comparison.same_computation import cast_like, finite, shares_off
+from kernelllm.judge.trials.inputs.input_distribution import (
+    CLOSE,
+    EQUAL,
+    FAINT_NUMBERS,
+    FAINT_SQUARES,
+    FAR,
+    HEAVY,
+    OWN_VALUES,
+    PRECISE,
+    RARE,
+    STEPS,
+)
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.schedule import PlannedTrial
-from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT
+from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, FAINT, FEW_LARGE
 
 _TF32_STATISTICS = 1e-2
 """Tolerance of buffers that hold statistics of what eager itself convolved in TF32."""
 
 
+_UNUSUAL = frozenset({HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS, RARE, CLOSE})
+"""Distributions on which the reference must be well-conditioned for a wrong output to say anything."""
 _MUCH_ROUNDING = 64.0
 """A well-conditioned reference stays within the tolerance where values move by so many units of rounding."""
+_MUCH_OFF, _FEW_OFF = 0.1, 0.01
+"""The share of a tensor that is off where an output is wrong, and the share that rounding may turn over beside that."""
 _FAR_TOLERANCE = 1e-3
 """Tolerance where a mean is far larger than the spread. Two passes take a tenth of it at most, one pass some thirty times as much."""
 
@@ -38,7 +53,7 @@ class OutputComparison:
     def output(self, planned: PlannedTrial, mine: CandidateRun, reference: ReferenceRun) -> Comparison:
         """Against the reference as it ran, and in float64 where precision matters; with everything rounding may do before it is called
         wrong."""
-        precise = planned.distribution in PRECISE and planned.state not in (FAINT, AMPLIFIED)
+        precise = planned.distribution in PRECISE and planned.state not in (FAINT, AMPLIFIED, FEW_LARGE)
         other = planned.distribution not in OWN_VALUES
         rules = Rules(self.rules.profile, self._tolerance(planned), other, precise, only_finite=other and not reference.finite)
         comparison = reference.compared(mine.value, rules, exact=planned.distribution == STEPS)
@@ -61,19 +76,23 @@ class OutputComparison:
         text = f"Input tensor {position + 1}, into which the reference writes, is another one after the call{found.message[at.end() :]}"
         return replace(found, message=text if position in mine.mutated else f"{text} The candidate leaves it as it was.")
 
-    def undecided(self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun, beyond_first: Any = None) -> bool:
+    def undecided(
+        self, planned: PlannedTrial, comparison: Comparison, reference: ReferenceRun, value: Any = None, *, beyond_first: bool = False
+    ) -> bool:
         """Whether a wrong output says nothing: eager misses the tolerance on such inputs, and float64 is out of reach. On heavy-tailed
         inputs the reference must be well-conditioned.
 
-        ``beyond_first``: the output, where another size was tried before, at which the candidate is right and rounding is not all."""
+        ``value``: the output; ``beyond_first``: another size was tried before, at which the candidate is right and rounding is not all."""
         if comparison.ok:
             return False
-        if beyond_first is not None and planned.distribution in OWN_VALUES and reference.by_rounding(beyond_first, self.rules):
+        if beyond_first and planned.distribution in OWN_VALUES and reference.by_rounding(value, self.rules):
             return True
-        if planned.distribution in (HEAVY, FAR, EQUAL, FAINT_SQUARES, FAINT_NUMBERS) or planned.state == AMPLIFIED:
+        if planned.distribution in _UNUSUAL or planned.state in (AMPLIFIED, FEW_LARGE):
             rules = Rules(self.rules.profile, self._tolerance(planned), scaled=True, precise=False, only_finite=not reference.finite)
-            roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL) else _MUCH_ROUNDING
-            return not all(well_conditioned(run, rules, roundings) for run in (reference, reference.inputs) if run is not None)
+            roundings = ROUNDINGS if planned.distribution in (FAR, EQUAL, CLOSE) else _MUCH_ROUNDING
+            if reference.inputs is not None and not well_conditioned(reference.inputs, rules, roundings):
+                return True
+            return not well_conditioned(reference, rules, roundings, value if roundings == _MUCH_ROUNDING else None)
         ill_conditioned = planned.distribution not in OWN_VALUES and planned.distribution in self._ill_conditioned
         return ill_conditioned and not reference.expected.has_exact
 
@@ -110,12 +129,21 @@ class OutputComparison:
         return tuple(n for n in wrong if not same(n, looked[n]))
 
 
-def well_conditioned(run: ReferenceRun, rules: Rules, roundings: float = _MUCH_ROUNDING) -> bool:
-    """Whether eager's output is within the tolerance of float64, and stays so where inputs and parameters move by so many roundings."""
+def well_conditioned(run: ReferenceRun, rules: Rules, roundings: float = _MUCH_ROUNDING, value: Any = None) -> bool:
+    """Whether eager's output is within the tolerance of float64, and stays so where inputs and parameters move by so many roundings.
+
+    ``value``: a wrong output. Where it is off in much of a tensor, the reference may be so in a few places: those it rounds otherwise."""
     expected = run.expected
     if not expected.has_exact or not _within(expected.value, expected, rules):
         return False
-    return all(_within(cast_like(expected.value, one), expected, rules) for one in run.perturbed(roundings))
+    wrong = {} if value is None else shares_off(value, expected.value, rules.absolute)
+    much = [at for at, share in wrong.items() if share >= _MUCH_OFF]
+    for one in run.perturbed(roundings):
+        moved = cast_like(expected.value, one)
+        turned = shares_off(moved, expected.value, rules.absolute)
+        if not (_within(moved, expected, rules) or any(turned[at] <= _FEW_OFF for at in much)):
+            return False
+    return True
 
 
 def _within(value: Any, expected: Expected, rules: Rules) -> bool:

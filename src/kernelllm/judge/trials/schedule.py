@@ -12,6 +12,7 @@ from kernelllm.judge.judge_settings import KERNELBENCH, STRICT
 from kernelllm.judge.trials.inputs.input_distribution import (
     BLANK,
     BOUNDS,
+    CLOSE,
     CONSTANTS,
     EQUAL,
     FAINT_NUMBERS,
@@ -21,18 +22,19 @@ from kernelllm.judge.trials.inputs.input_distribution import (
     INFINITE,
     NAN,
     PROBLEM,
+    RARE,
     REPEATED,
     STEPS,
     TOUCHED,
     UNEVEN,
 )
-from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, EXCHANGED, FAINT, RANDOM, REFERENCE, TOUCHED_ALONE
+from kernelllm.judge.trials.state.parameter_states import AMPLIFIED, EXCHANGED, FAINT, FEW_LARGE, RANDOM, REFERENCE, TOUCHED_ALONE
 from kernelllm.judge.trials.state.parameter_states import TOUCHED as TOUCHED_STATES
 
 INIT_SEED = 42
 """The seed under which both models are built, as in KernelBench."""
 _ROTATION = ("uniform", "large", "negative", "zeros", "tiny")
-_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, EQUAL, *BOUNDS)
+_ONCE = (STEPS, BLANK, NAN, INFINITE, FAR, FAINT_SQUARES, FAINT_NUMBERS, RARE, CLOSE, EQUAL, *BOUNDS)
 """At the first size alone."""
 
 
@@ -93,6 +95,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
         yield from [PlannedTrial(TOUCHED, only_if_fast=True)] * 2  # one change may be where a candidate looks
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
+        yield PlannedTrial("normal", FEW_LARGE, only_if_fast=True)
         yield PlannedTrial("normal", AMPLIFIED, only_if_fast=True)
         for distribution, state in zip_longest(_ROTATION, TOUCHED_STATES):
             yield PlannedTrial(distribution, only_if_fast=True)

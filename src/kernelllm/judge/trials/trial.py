@@ -163,7 +163,7 @@ def conclude_trial(size: SizeUnderTest, planned: PlannedTrial, call: CandidateCa
     if comparison is not None and not comparison.ok and reference_run.without_tf32():
         call, comparison = _without_tf32(size, planned, call, comparison, reference_run)
     if comparison is not None and size.comparison.undecided(
-        planned, comparison, reference_run, call.run.value if call.run is not None and size.position else None
+        planned, comparison, reference_run, call.run.value if call.run is not None else None, beyond_first=size.position > 0
     ):
         return True
     if call.failure is not None and call.failure.refused and planned.distribution == CONSTANTS:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from kernelllm.compiler.capture.decompositions.value_bounds import bounds_of
 from kernelllm.compiler.capture.least_sizes import at_least, differs
@@ -44,7 +45,7 @@ def _first(check: Callable[..., Iterable[Any]], rule: Callable[..., Any] | None)
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         for condition in check(*args, **kwargs):
-            if not condition:  # of symbols: a guard
+            if not guard_or_true(condition):  # of symbols: a guard, but for sizes that a tensor's values decide
                 raise ValueError("a size is smaller than the operator takes")
         return NotImplemented if whole is None else whole(*args, **kwargs)
 
@@ -61,7 +62,7 @@ def _reflected(x: Any, padding: Any) -> Iterable[Any]:
 def repeated(_: Any, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """A circular pad repeats no more of a dimension than there is."""
     for place, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=False) if mode == "circular" else ()):
-        if not all(at_least(x.shape[-1 - place], p) for p in (before, behind) if not isinstance(p, int) or p > 0):
+        if not all(guard_or_true(at_least(x.shape[-1 - place], p)) for p in (before, behind) if not isinstance(p, int) or p > 0):
             raise ValueError("a size is smaller than the operator takes")
     return NotImplemented
 
@@ -148,7 +149,7 @@ def _windows(x: Any, dim: int, size: Any, step: Any) -> Iterable[Any]:
 def _without_ones(x: Any, dim: Any = None) -> Iterable[Any]:
     """A dimension of 1 would go."""
     dims = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
-    return (differs(x.shape[d], 1) or True for d in dims if x.dim())
+    return (guard_or_true(differs(x.shape[d], 1)) or True for d in dims if x.dim())
 
 
 def _negative_likelihood(x: Any, target: Any, weight: Any, reduction: Any, ignore: Any, *_: Any) -> Iterable[Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kernelllm.judge.transport import values
-from kernelllm.judge.trials.comparison.compare import TIES
+from kernelllm.judge.trials.comparison.compare import TIES, tolerance_for
 from kernelllm.judge.trials.comparison.error_sums import NEAR, NOISE
 from kernelllm.problems import nested
 from kernelllm.problems.nested import mapped
@@ -82,6 +82,22 @@ def finite_share(value: Any) -> float:
     if not all(t.is_floating_point() for t in tensors):
         return 0.0
     return sum(int(nested.finite(t).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
+
+
+def shares_off(value: Any, expected: Any, absolute: Callable[[torch.dtype, float], float]) -> dict[int, float]:
+    """The share of each tensor's elements that are off, by position; nothing where outputs have other tensors. ``absolute``: the
+    tolerance for a type and an rms."""
+    found: dict[int, float] = {}
+    for number, (mine, wanted) in enumerate(zip(nested.tensors(value), nested.tensors(expected), strict=False)):
+        if (mine.shape, mine.dtype) != (wanted.shape, wanted.dtype):
+            return {}
+        a, b = nested.computable(mine), nested.computable(wanted)
+        off = a != b
+        if wanted.is_floating_point() and wanted.itemsize > 1:
+            size = float(torch.where(b.isfinite(), b, 0.0).double().square().mean()) ** 0.5
+            off = ~torch.isclose(a, b, tolerance_for(wanted.dtype), absolute(wanted.dtype, size), equal_nan=True)
+        found[number] = float(off.double().mean()) if wanted.numel() else 0.0
+    return found
 
 
 def cast_like(value: Any, other: Any) -> Any:

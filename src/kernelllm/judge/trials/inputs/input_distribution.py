@@ -16,7 +16,7 @@ from kernelllm.judge.checks.operator_families import HEAVY as OPERATORS_OF_PRODU
 from kernelllm.judge.checks.operator_families import family
 from kernelllm.judge.transport.values import flatten
 from kernelllm.judge.trials.inputs import varied_constants
-from kernelllm.judge.trials.inputs.small_constants import smallest_constant
+from kernelllm.judge.trials.inputs.small_constants import small_constants
 from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems import nested
@@ -40,15 +40,21 @@ eager does, too, and of products, whose rounding is larger."""
 UNEVEN = "uneven"
 """The problem's own values, of which parts of long rows and columns are several times as large as others: what is computed of a share
 of them is wrong. At large sizes alone: within a tolerance of half precision a quarter of very many numbers does for their mean."""
+RARE, CLOSE = "rare", "close"
+"""Positive values of which a few are far larger: somebody may look at others. And values that differ in their last digits, for references
+that choose some of them: what is compared may have lost these digits. Nothing is concluded where rounding chooses."""
 EQUAL = "equal"
 """One tensor in the place of all of its shape and type, where labels and weights of graphs stay: equal values, in the same memory."""
 FAINT_SQUARES, FAINT_NUMBERS = "faint_squares", "faint_numbers"
-"""Numbers whose squares, or which themselves, are about as large as the smallest constant of the reference."""
+"""Numbers whose squares, or which themselves, are about as large as the smallest constants of the reference."""
 NAN, INFINITE = "nan", "infinite"
 """The problem's own inputs with NaN, or NaN and infinities, in a few places: for a reference that asks for such values, and whose output
 is finite all the same. What else becomes of NaN is no trial: ``tl.maximum`` alone drops it, and torch's own kernels do not agree."""
 _OF_MANY_FACTORS = re.compile(r"aten\.(cumprod|prod)\b")
 """Of large factors a product of some may be infinite and that of all 0: which comes out is a matter of the order."""
+
+_CHOOSES = re.compile(r"aten\.(arg(max|min|sort)|(max|min)\.dim|topk|sort|kthvalue|(nan)?median|cummax|cummin|searchsorted|bucketize)\b")
+"""What takes the largest or the next ones, or puts them in order."""
 
 BOUNDS = (LOWEST, HIGHEST)
 """The problem's own inputs at the bounds of what it draws: see :mod:`kernelllm.problems.bounds`."""
@@ -69,9 +75,11 @@ EXPLANATIONS = {
     FAR: "Right with random numbers, wrong where their mean is far larger than their spread. Take differences before squares: a variance "
     "is the mean of squared distances from the mean, and no difference of two means.",
     UNEVEN: "Right with random numbers, wrong where parts of long rows are several times as large as others: of some alone.",
+    RARE: "Right with random numbers, wrong where a few of them are far larger than the others.",
+    CLOSE: "Right with random numbers, wrong where they differ in their last digits: what is compared or sorted has lost some of them.",
     EQUAL: "Right with different tensors, wrong where one is given twice: equal values, in the same memory.",
     **dict.fromkeys((FAINT_SQUARES, FAINT_NUMBERS), "Right with numbers of usual size, wrong where they are about as small as the "
-    "smallest constant of the reference: its epsilon is another one, or stands elsewhere."),
+    "smallest constants of the reference: its epsilon is another one, or stands elsewhere."),
     CONSTANTS: "Right with the masks, integers and scalars that the problem always passes, wrong with others: baked in or ignored.",
 }
 """What a wrong output says of a candidate that was right before."""
@@ -81,7 +89,7 @@ FORMS = (AS_DRAWN, POSITIVE, SMALLER)
 """Forms of inputs of one distribution, each tried where the reference gives hardly a finite number on the one before: a logarithm of
 negative numbers, a sum of exponentials of large ones."""
 _POSITIVE_KINDS = frozenset({"normal", "uniform", "large", "zeros", "tiny", HEAVY, STEPS})
-_SMALLER_KINDS = frozenset({"large", HEAVY})
+_SMALLER_KINDS = frozenset({"large", HEAVY, RARE})
 _LEAST, _SMALLER_BY = 1e-4, 8.0
 """The smallest number of positive inputs, and by what smaller ones are divided."""
 
@@ -89,8 +97,8 @@ OWN_VALUES = frozenset({PROBLEM, REPEATED})
 """Distributions that hold nothing but the problem's own values: the reference must not fail on them."""
 NAMES = {
     PROBLEM: "as the problem draws them", REPEATED: "those of the first call again", TOUCHED: "those of an earlier call, few changed",
-    FAINT_SQUARES: "of squares as small as the reference's smallest constant",
-    FAINT_NUMBERS: "as small as the reference's smallest constant",
+    FAINT_SQUARES: "of squares as small as the reference's smallest constants",
+    FAINT_NUMBERS: "as small as the reference's smallest constants",
 }  # fmt: skip
 """What a reader is told of inputs whose kind is no word for how they are drawn."""
 _ASK_FOR_NAN = {"isnan", "isinf", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "nansum", "nanmedian", "fmax", "fmin"}
@@ -118,6 +126,8 @@ def draw(reference: Reference, distribution: str, seed: int, first_seed: int) ->
 
 def _drawn(reference: Reference, distribution: str, seed: int, first_seed: int) -> list[Any] | None:
     if distribution == HEAVY and _softmax_of_products(reference.ops):
+        return None
+    if distribution == CLOSE and not any(_CHOOSES.search(name) for name in reference.ops):
         return None
     if distribution == FAR and not _of_statistics(reference.ops):
         return None
@@ -217,22 +227,23 @@ def _one_for_all(reference: Reference, seed: int) -> list[Any] | None:
 
 
 def _faint(reference: Reference, distribution: str, seed: int) -> list[Any] | None:
-    """None where the reference has no constant that is so small, or a number of half precision would be none. Weights among the inputs
-    of a graph would be as faint."""
-    constant, inputs = smallest_constant(reference), reference.inputs(seed)
-    half = any(t.is_floating_point() and t.element_size() < 4 for t in flatten(inputs))
-    if constant is None or half or reference.problem.origin == OF_TORCH_COMPILE:
+    """None where the reference has no constant that is so small, or a number of float16 would be none. Weights among the inputs of a
+    graph would be as faint."""
+    inputs = reference.inputs(seed)
+    short = any(t.is_floating_point() and (t.element_size() < 2 or t.dtype is torch.float16) for t in flatten(inputs))
+    if short or reference.problem.origin == OF_TORCH_COMPILE or not (constants := small_constants(reference, seed)):
         return None
     made = variant(inputs, "normal", seed)
-    scale = constant if distribution == FAINT_NUMBERS else constant**0.5
-    return None if made is None else _where_free(inputs, made, lambda tensor: _partly_smaller(tensor) * scale)
+    scales = torch.tensor([c if distribution == FAINT_NUMBERS else c**0.5 for c in constants])
+    return None if made is None else _where_free(inputs, made, lambda tensor: _rows_scaled(tensor, scales))
 
 
-def _partly_smaller(tensor: torch.Tensor) -> torch.Tensor:
-    """Every other row is a sixteenth as large: its greatest number then lies below a bound that is as large as the numbers."""
-    rows = torch.arange(tensor.shape[0] if tensor.dim() > 1 else 0, device=tensor.device) % 2
-    factors = (1.0 - rows * (1 - 1 / 16)).to(tensor.dtype)
-    return tensor * factors.view(-1, *[1] * (tensor.dim() - 1)) if len(rows) > 1 else tensor
+def _rows_scaled(tensor: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Rows are as large as the scales, by turns. After each turn they are a sixteenth as large: their greatest number then lies below a
+    bound that is as large as the numbers."""
+    rows = torch.arange(tensor.shape[0] if tensor.dim() > 1 else 1)
+    factors = (scales[rows % len(scales)] / 16.0 ** (rows // len(scales) % 2)).to(tensor.device, tensor.dtype)
+    return tensor * factors.view(-1, *[1] * (tensor.dim() - 1))
 
 
 def near_zero(reference: Reference, seed: int, size: float) -> list[Any] | None:

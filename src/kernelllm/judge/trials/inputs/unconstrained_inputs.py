@@ -18,15 +18,18 @@ from kernelllm.judge.trials.inputs.input_distribution import WHICH_WINS, can_run
 from kernelllm.judge.trials.reference_runs.device_asserts import INDEXING, no_device_assert
 from kernelllm.judge.trials.reference_runs.reference import Reference
 from kernelllm.problems.broken_constraints import (
+    ALL,
     BELOW_ZERO,
     ENDS,
     HUGE,
     LARGE,
     LOWEST,
     MASKED,
+    NONE,
     SENTINEL,
     SKIPPING,
     TWICE,
+    UNSORTED,
     WHERE,
     WIDE,
     without,
@@ -34,7 +37,9 @@ from kernelllm.problems.broken_constraints import (
 from kernelllm.problems.nested import mapped, tensors
 
 NAME = "inputs_as_drawn"
-_RULES = Rules(tolerance=1e-2, scaled=True, precise=False)
+_RULES, _USUAL = Rules(tolerance=1e-2, scaled=True, precise=False), Rules(scaled=True, precise=False)
+_OF_USUAL_SIZE = UNSORTED, TWICE, SKIPPING, ALL, NONE, SENTINEL
+"""Kinds that leave numbers as large as the problem draws them."""
 _SIZES = (*INDEXING, "repeat_interleave", "bincount", "_local_scalar_dense", "histc", "triu_indices", "put")
 """Parts of the names of operators to which a large number is a position, or an amount of memory."""
 _OF_ANY_SIZE = LARGE, WIDE, ENDS, BELOW_ZERO, HUGE, LOWEST
@@ -69,7 +74,8 @@ def try_unconstrained_inputs(process: CandidateProcess, reference: Reference, se
                     told, text = warnings, f"Right for inputs as the problem draws them; it fails {WHERE[kind]}: {said}"
                 told.append(text)
             else:
-                wrong = not run.compared(value, _RULES).ok and not run.unstable and not run.by_rounding(value, _RULES)
+                rules = _USUAL if kind in _OF_USUAL_SIZE else _RULES
+                wrong = not run.compared(value, rules).ok and not run.unstable and not run.by_rounding(value, rules)
                 warnings += [f"Right for inputs as the problem draws them; wrong {WHERE[kind]}."] if wrong else []
         if failed or process.lost or reference.buffers():  # which runs change; and what a model keeps of such inputs may be of no use
             build(process, reference)

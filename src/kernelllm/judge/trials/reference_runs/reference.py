@@ -92,8 +92,8 @@ class Reference:
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.inputs.varied_constants` has looked."""
         self.amplified: dict[str, torch.Tensor] | None = None  # what :mod:`kernelllm.judge.trials.state.amplified_terms` found
-        self.forms: dict[str, str] = {}
-        """The form of a distribution's inputs that it gives finite numbers on."""
+        self.small_constants: tuple[float, ...] | None = None  # what :mod:`kernelllm.judge.trials.inputs.small_constants` found
+        self.forms: dict[str, str] = {}  # the form of a distribution's inputs that it gives finite numbers on
         self.state_buffers: frozenset[str] | None = None
         """Buffers that are state; None until :mod:`kernelllm.judge.trials.state.alternate_states` has looked."""
 

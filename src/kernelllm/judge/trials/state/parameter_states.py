@@ -20,6 +20,7 @@ from kernelllm.problems.inputs import turned
 from kernelllm.problems.nested import computable
 
 REFERENCE, RANDOM, FAINT, AMPLIFIED, TF32_EXACT = "reference", "random", "faint", "amplified", "tf32_exact"
+FEW_LARGE = "few_large"
 TOUCHED = ("touched", "touched_others", "touched_buffers")
 TOUCHED_ALONE = tuple(f"touched_{number}" for number in range(8))
 """Each changes one of up to eight tensors, and one of every eight where there are more."""
@@ -29,6 +30,8 @@ OWN = "own"
 
 
 _BUFFERS = TOUCHED.index("touched_buffers")
+_RARE, _LARGER = 16, 64.0
+"""One of so many elements of each parameter is so many times as large in a state where a few are large."""
 _FEW = 3
 """Elements of a tensor that change."""
 _SLOW_MS = 500.0
@@ -71,6 +74,19 @@ def _faint(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -
     buffers = reference.buffers()
     other = alternate_state(reference, seed)
     return {n: t if n in buffers or not t.is_floating_point() else (computable(t) * 0.01).to(t.dtype) for n, t in other.items()}
+
+
+def _few_large(reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
+    """Random parameters of which a few elements are far larger than the others: a clamp shows, and a type that does not hold them."""
+    made, parameters = alternate_state(reference, seed), dict(reference.model.named_parameters(remove_duplicate=False))
+    generator, larger = torch.Generator().manual_seed(seed), dict[int, torch.Tensor]()
+    for name, tensor in made.items():
+        if name in parameters and _is_number(tensor) and tensor.numel() and id(tensor) not in larger:
+            changed = tensor.clone(memory_format=torch.contiguous_format)
+            places = torch.randint(changed.numel(), (-(-changed.numel() // _RARE),), generator=generator).to(changed.device)
+            changed.view(-1)[places] = tensor.reshape(-1)[places] * _LARGER
+            larger[id(tensor)] = changed
+    return {name: larger.get(id(tensor), tensor) for name, tensor in made.items()}
 
 
 def _touched(which: int, reference: Reference, saved: Mapping[str, torch.Tensor], seed: int) -> State:
@@ -184,6 +200,9 @@ STATES = {
     ),
     FAINT: ParameterState(
         _faint, "Right with the parameters it was built with, wrong with parameters of a hundredth of their size."
+    ),
+    FEW_LARGE: ParameterState(
+        _few_large, "Right with the parameters it was built with, wrong where a few of their elements are far larger than the others."
     ),
     AMPLIFIED: ParameterState(
         lambda reference, saved, seed: amplified_parameters(reference),
