@@ -52,6 +52,15 @@ CAPTURE = (
     *_each("compiler/capture/symbols.py", "a symbol stays a symbol in the arithmetic of constructors", "numpy", "sqrt"),
     *_each("compiler/capture/symbols.py", "LayerNorm tells sizes by numbers.Integral", "torch.nn.modules.normalization", "numbers"),
     *_each("compiler/capture/symbols.py", "RNNBase asks isinstance(size, int)", "torch.nn.modules.rnn", "int", "added"),
+    *_each("compiler/capture/symbols.py", "Unflatten asks isinstance(size, int)", "torch.nn.modules.flatten", "int", "added"),
+    *_each(
+        "compiler/capture/size_functions.py", "sizes made of three numbers are multiplied two at a time",
+        "torch.fx.experimental.proxy_tensor", "_build_proxy_for_sym_expr(tracer, expr, out)",
+    ),
+    *_each(
+        "compiler/capture/size_functions.py", "as above", "torch.fx.experimental.proxy_tensor", "_sym_register(tracer, func, args, out)",
+        "called",
+    ),
     *_each("compiler/capture/symbols.py", "a symbolic factor is not turned into a number", "torch.nn.functional", "float; min", "added"),
     *_each(
         "compiler/capture/symbols.py", "values of fake parameters are of no interest", "torch.nn.init",

@@ -12,6 +12,7 @@ from compiled import ATTENTION, CONV, LAYER_NORM, LINEAR, LSTM, captured, proble
 
 from kernelllm.compiler import emit
 from kernelllm.compiler.capture.capture import capture, captured_for
+from kernelllm.compiler.capture.fx_trace import symbolic
 from kernelllm.compiler.capture.torch_export import exported
 from kernelllm.compiler.capture.untraceable import Untraceable
 from kernelllm.compiler.compiler_writer import Compiler
@@ -592,3 +593,21 @@ def get_init_inputs(): return [length, hidden, rate]
     assert found.way == "make_fx"
     assert "length" not in found.fixed
     assert "hidden" not in found.fixed
+
+
+UNFLATTENED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.query = torch.nn.Sequential(torch.nn.Linear(width, 3 * width), torch.nn.Unflatten(-1, (3, width)))
+    def forward(self, x):
+        return self.query(x)
+batch, width = 5, 24
+def get_inputs(): return [torch.rand(batch, width)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_sizes_that_a_layer_unflattens_to_stay_symbols():
+    assert symbolic(problem(UNFLATTENED), Options()).symbolic

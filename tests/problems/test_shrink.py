@@ -293,3 +293,25 @@ def get_init_inputs(): return [4096]
 """,
     )
     assert all(one for one in shrunk(problem))
+
+
+WHOLE_NUMBERS = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-9, 9, (out, width), dtype=torch.int8))
+    def forward(self, x):
+        return torch._int_mm(x, self.weight.t())
+rows, width, out = 4096, 1024, 2048
+def get_inputs(): return [torch.randint(-9, 9, (rows, width), dtype=torch.int8)]
+def get_init_inputs(): return [width, out]
+"""
+
+
+def test_sizes_suit_the_gpu_too_where_the_problems_own_do() -> None:
+    for found in shrunk(Problem(name="p", source=WHOLE_NUMBERS)):
+        assert found["rows"] > 16
+        assert found["width"] % 8 == found["out"] % 8 == 0
+    for found in shrunk(Problem(name="p", source=WHOLE_NUMBERS.replace("2048", "2050"))):  # which no GPU takes
+        assert found

@@ -269,6 +269,7 @@ class DryRuns:
         self.count = 0
         self.way, first = first_run(problem)
         self._seen: dict[str, Trace | ProblemError] = {_key({}): first}
+        self._on_cuda = first.on_cuda
         self._models: dict[str, torch.nn.Module] = {}
         self._of_model = sizes.model_constants(problem.source)
 
@@ -296,7 +297,10 @@ class DryRuns:
     def _run(self, constants: Mapping[str, Any]) -> Trace:
         with own_generators(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return WAYS[self.way](Instance(self.problem, constants), self._model(constants))
+            found = WAYS[self.way](Instance(self.problem, constants), self._model(constants))
+        if self._on_cuda and not found.on_cuda:
+            raise ProblemError(f"No GPU takes the sizes that an operator has where {dict(constants)}.")
+        return found
 
     def _model(self, constants: Mapping[str, Any]) -> torch.nn.Module | None:
         """The model of an earlier run, where only the inputs' sizes have changed since; building is most of a run's time."""

@@ -36,6 +36,8 @@ class Trace:
     """Bytes of parameters and buffers."""
     ran: bool = True
     """False where the run was not followed to its end (too many operators, or too large to run for real): counts are then too low."""
+    on_cuda: bool = True
+    """False where an operator takes such sizes on a CPU alone."""
 
     @property
     def largest(self) -> int:
@@ -72,7 +74,7 @@ def _run(instance: Instance, model: torch.nn.Module | None, *, limit: bool = Fal
             model(*inputs)
     except _TooMany:
         ran = False
-    return replace(found, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran)
+    return replace(found, shapes=tuple(counter.shapes), flops=counter.flops, ran=ran, on_cuda=counter.on_cuda)
 
 
 def _with_sizes(named: Iterable[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
@@ -180,11 +182,14 @@ def _counter() -> Any:
             super().__init__()
             self.shapes: list[tuple[int, ...]] = []
             self.flops = 0
+            self.on_cuda = True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             out = _batch_norm(args[0]) if func is quick and args[0].is_meta else func(*args, **kwargs)
             self.flops += heavy_flops(func, args, kwargs, out)
+            if func is torch.ops.aten._int_mm.default:
+                self.on_cuda &= args[0].shape[0] > 16 and args[0].shape[1] % 8 == 0 and args[1].shape[1] % 8 == 0
             self.shapes += [tuple(t.shape) for t in tensors(out) if not t.is_nested]  # those of a nested tensor are no numbers
             if len(self.shapes) > MAX_OPS:
                 raise _TooMany

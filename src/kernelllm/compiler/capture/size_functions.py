@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import reduce
 from typing import Any
 
 import sympy
 import torch
+from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import FloatPow, FloatTrueDiv, IntTrueDiv, OpaqueUnaryFn_log2, ToFloat
+
+from kernelllm.compiler.capture.patching import patch
 
 _EXACT = 2**20
 """Numbers in a formula of sizes that are no larger, above and below the line, leave its products exact."""
@@ -189,3 +194,23 @@ def log(value: Any, base: Any = math.e) -> Any:
 def pinned(value: Any) -> Any:
     """The value of a symbol as a number, which the graph then depends on."""
     return builtins.int(value) if isinstance(value, torch.SymInt) else builtins.float(value)
+
+
+def keep_long_products(stack: ExitStack) -> None:
+    """Until ``stack`` closes, products and sums of several sizes of the constructor can be traced: torch multiplies two at a time, and
+    has an error where a size is made of three that it has not seen multiplied."""
+    plain = proxy_tensor._build_proxy_for_sym_expr
+
+    def built(tracer: Any, expr: Any, out: Any = None) -> Any:
+        binary = {sympy.Mul: operator.mul, sympy.Add: operator.add}.get(getattr(expr, "func", None))
+        if binary is None or len(expr.args) < 3 or tracer.sympy_expr_tracker.get(expr) is not None:
+            return plain(tracer, expr, out)
+        parts = [built(tracer, part) for part in (expr.func(*expr.args[:-1]), expr.args[-1])]
+        if None in parts:
+            return None
+        if out is None:
+            return binary(*parts)
+        proxy_tensor._sym_register(tracer, binary, tuple(parts), out)
+        return out
+
+    patch(stack, proxy_tensor, "_build_proxy_for_sym_expr", built)

@@ -189,6 +189,7 @@ def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = Tr
     ``torch.nn`` and, while a module is built, its parameter initialisers (whose values are of no interest on fake tensors). Layers that
     a forward makes have theirs. All is undone at exit.
     """
+    import torch.nn.modules.flatten as flatten
     import torch.nn.modules.normalization as normalization
     import torch.nn.modules.rnn as rnn
     from torch.nn import init
@@ -206,7 +207,9 @@ def symbol_aware(namespace: dict[str, Any] | None = None, *, building: bool = Tr
         if "numpy" in sys.modules:
             patch(stack, sys.modules["numpy"], "sqrt", size_functions.function_of(torch.sym_sqrt, sys.modules["numpy"].sqrt))
         patch(stack, normalization, "numbers", types.SimpleNamespace(Integral=size_functions.SymbolicInt))
-        patch(stack, rnn, "int", size_functions.SymbolicInt)
+        for module in (rnn, flatten):
+            patch(stack, module, "int", size_functions.SymbolicInt)
+        size_functions.keep_long_products(stack)
         patch(stack, torch.nn.functional, "float", size_functions.SymbolicFloat)
         patch(stack, torch.nn.functional, "min", size_functions.extreme(builtins.min, torch.sym_min))
         if building:
