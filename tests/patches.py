@@ -137,7 +137,10 @@ CAPTURE = (
         "_compute_scale(in_size, out_size, align_corners, scale);_compute_source_index(scale, dst_index, align_corners);pw_cast_for_opmath",
         "called",
     ),
-    *_each("compiler/capture/intercept.py", "a loop over the positions of a mask runs over all", "torch", "Tensor.__iter__(self)"),
+    *_each(
+        "compiler/capture/data_dependent/mask_positions.py", "a loop over a mask's positions runs over all", "torch",
+        "Tensor.__iter__(self)",
+    ),
     *_each(
         "compiler/capture/intercept.py", "torch cannot convert fake parameters", "torch.nn.modules.module",
         "Module._apply(self, fn, recurse)",
@@ -359,6 +362,10 @@ INDUCTOR = (
         "reduction_numel, input_node);"
         "Scan.num_splits(device, dtype, inner_fn, axis, pointwise_ranges, scan_ranges, combine_fn, scan_numel)",
     ),
+    *_each("compiler/inductor/viewed_layouts.py", "a view is one of a buffer whose layout is decided", "torch._inductor.ir",
+           "View.create(x, new_size)"),
+    *_each("compiler/inductor/viewed_layouts.py", "the layout of a buffer is decided", "torch._inductor.ir",
+           "as_storage_and_layout(x, freeze, want_contiguous, stride_order, allow_padding, exact_strides)", "called"),
     *_each("compiler/inductor/tilings.py", "whether ranges fit a tiling is worked out once", "torch._inductor.codegen.simd",
            "SIMDKernel.is_compatible(groups, lengths, reduction_numel)"),
     *_each("compiler/inductor/reduction_loops.py", "kernels of several reductions have few loops", "torch._inductor.codegen.simd",

@@ -102,6 +102,37 @@ def test_kernels_run_for_what_was_captured_and_the_original_for_the_rest(net: Ne
     assert set(made.kernelllm.original_calls) == {"other arguments", "autocast", "x is float64, not float32"}
 
 
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(4), nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.up(self.norm(x)).chunk(2, -1)
+        return a * b.sigmoid()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_compared_once(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    made = with_kernels(Gated().eval(), torch.randn(6, 4))
+    made.to(dtype)
+    for batch in (6, 3, 6):
+        x = torch.randn(batch, 4, dtype=dtype)
+        torch.testing.assert_close(made(x), made.kernelllm.original(x))
+    assert made.kernelllm.kernel_calls == 3
+    (program,) = made.kernelllm.programs
+    other = program.source.replace("        return mul", "        return (1 + (x.dtype != torch.float32)) * mul")
+    assert other != program.source
+    wrong = KernelModule(Gated().eval(), [dataclasses.replace(program, source=other, tried=set())])
+    wrong(x.float())
+    wrong.to(dtype)
+    with pytest.warns(KernelsNotUsed, match="float16: output"):
+        torch.testing.assert_close(wrong(x), wrong.kernelllm.original(x))
+    assert wrong.kernelllm.kernel_calls == 1
+
+
 @torch.no_grad()
 def test_both_are_one_module_in_every_way_that_weights_are_handled(net: Net) -> None:
     made, x = with_kernels(net, (torch.randn(6, 4),)), torch.randn(5, 4)

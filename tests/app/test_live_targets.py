@@ -11,7 +11,7 @@ import torch
 
 from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.targets import TargetOptions, opened
-from kernelllm.core.errors import UsageError
+from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.problems import sizes
 from kernelllm.problems.instance import Instance
@@ -29,6 +29,11 @@ class Net(nn.Module):
     def forward(self, x, *, scale=1.0, mask=None):
         y = self.drop(self.norm(x)) * scale
         return y if mask is None else y * mask
+
+class Configured(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(config.width))
 
 class Plain(nn.Module):
     def forward(self, x, mask=None, scale=1.0):
@@ -91,6 +96,11 @@ def test_several_sets_fit_one_graph_or_are_refused(net: str) -> None:
 def test_more_shapes_than_arguments_are_one_set_that_does_not_fit(net: str) -> None:
     with pytest.raises(UsageError, match="too many positional arguments"):
         opened(f"{net}:Net", Arguments(shapes=("4,8", "4,8", "4,8")), TargetOptions(train=False))
+
+
+def test_a_class_that_is_made_of_a_configuration_says_so(net: str) -> None:
+    with pytest.raises(ProblemError, match="Configured is made of a configuration: name a folder or a config"):
+        opened(f"{net}:Configured", Arguments(shapes=("4,8",), init="8"), TargetOptions())
 
 
 def test_mode_and_dtype(net: str, examples: Path) -> None:

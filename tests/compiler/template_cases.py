@@ -22,7 +22,18 @@ from kernelllm.compiler.templates import attention as A  # noqa: E402
 from kernelllm.compiler.templates import attention_half as AH  # noqa: E402
 from kernelllm.compiler.templates import attention_half_backward as AB  # noqa: E402
 from kernelllm.compiler.templates import attention_kept as AK  # noqa: E402
-from kernelllm.compiler.templates import bags, factorize, grouped, joining, rows, scattering, sorting, states, window_gradients  # noqa: E402
+from kernelllm.compiler.templates import (  # noqa: E402
+    bags,
+    factorize,
+    grouped,
+    image_samples,
+    joining,
+    rows,
+    scattering,
+    sorting,
+    states,
+    window_gradients,
+)
 from kernelllm.compiler.templates import conv as C  # noqa: E402
 from kernelllm.compiler.templates import matmul as M  # noqa: E402
 from kernelllm.compiler.templates import matmul_half as H  # noqa: E402
@@ -227,6 +238,7 @@ CONVS: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...], int, int, int
     (2, 3, 5, (13,), (3,), 1, 0, 1, 1), (1, 4, 8, (20,), (5,), 3, 2, 4, 2), (2, 3, 20, (11, 13), (3, 5), 1, 2, 1, 1),
     (2, 8, 12, (9, 10), (3, 3), 2, 1, 2, 4), (1, 6, 12, (9, 40), (3, 3), 2, 1, 1, 6), (2, 17, 33, (7, 9), (1, 1), 1, 0, 1, 1),
     (1, 3, 6, (5, 6, 7), (3, 2, 3), 2, 1, 1, 1), (1, 4, 4, (5, 6, 7), (3, 2, 3), 1, 1, 2, 2),
+    (1, 2, 2, (12, 300), (3, 11), 1, 4, 1, 2),
 ]  # fmt: skip
 
 
@@ -449,6 +461,29 @@ def bagged() -> None:
     lowest, ids, starts = torch.full((3, 4), float("-inf")), torch.tensor([0, 2, 1]), torch.tensor([0, 2, 2])
     want = torch.nn.functional.embedding_bag(ids, lowest, starts, mode="max")  # a bag of no rows is 0, one of the lowest numbers is not
     assert torch.equal(bags.bag_rows(lowest, ids, starts, None, "max", False, -1), want), "bags of the lowest numbers"
+
+
+def sampled() -> None:
+    for channels, (height, width), sides in [(5, (7, 9), (3, 50)), (20, (1, 6), (4, 4)), (16, (1, 1), (1, 3))]:
+        for dtype in (torch.float32, torch.float16, torch.float64):
+            for padding in ("zeros", "border", "reflection"):
+                for corners in (False, True):
+                    image = draw(2, height, width, channels, dtype=dtype).permute(0, 3, 1, 2)
+                    grid = 1.5 * draw(2, 2, *sides, dtype=dtype).permute(0, 2, 3, 1)
+                    grid[0, 0, 0, 0], grid[1, 0, 0, 1] = float("nan"), float("-inf")
+                    for mode in ("bilinear", "nearest"):
+                        got = image_samples.grid_sample(image, grid, mode, padding, corners)
+                        if dtype == torch.float16:  # where a place is rounded to half precision, as on a CPU, another pixel may be near
+                            want = F.grid_sample(image.float(), grid.float(), mode, padding, corners).to(dtype)
+                        else:
+                            want = F.grid_sample(image, grid, mode, padding, corners)
+                        want = want.nan_to_num(0.0).contiguous()  # no place is outside, as on a GPU
+                        case(f"sampled {channels, height, width, dtype, padding, corners, mode}", got, want, 1e-4)
+    halves = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0])  # between two of four pixels the even one is nearest
+    grid = torch.stack(torch.meshgrid(halves, halves, indexing="xy"), -1)[None]
+    image = torch.arange(64.0).view(1, 4, 4, 4)
+    want = F.grid_sample(image, grid, "nearest", "zeros", False)
+    case("nearest of two", image_samples.grid_sample(image, grid, "nearest", "zeros", False), want)
 
 
 def factors() -> None:

@@ -94,7 +94,7 @@ def test_one_to_few_channels_is_a_sum_over_all(
         ((8, 1, 3, 3), 1, 8, True, True),  # cuDNN has a fast kernel for it, channels last
         ((8, 1, 3, 3), 1, 8, False, False),  # nothing else in the graph is channels last
         ((8, 1, 3, 3), 2, 8, True, False),
-        ((8, 1, 7, 7), 2, 8, False, True),  # many loads
+        ((8, 1, 7, 7), 2, 8, False, False),  # few channels: a kernel of ours
         ((16, 1, 3, 3), 2, 8, False, True),  # two windows for each channel
         ((8, 2, 3, 3), 2, 4, False, True),
     ],
@@ -184,3 +184,23 @@ def test_few_channels_keep_the_layout_in_which_torch_has_a_fast_kernel(channels:
     source = BLURRED.replace("2, 3, 24", f"2, {channels}, 24")
     assert ("channels_last" in compiled(Problem(name="blurred", source=source), MIXED)) is last
     assert "channels_last" in compiled(Problem(name="blurred", source=source), Options(extern="allow", symbolic=False))
+
+
+@pytest.mark.parametrize(("window", "channels", "ours"), [
+    ((6, 11), 48, True), ((7, 7), 16, True), ((7, 7), 48, False), ((31,), 48, False), ((31,), 16, True),
+])  # fmt: skip
+def test_large_windows_and_their_gradient_are_a_kernel_in_torchs_layout(window: tuple[int, ...], channels: int, ours: bool) -> None:
+    ones, padding = [1] * len(window), [n // 2 for n in window]
+
+    def forward(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        given = x, weight, None, ones, padding, ones, False, [0] * len(window), channels
+        y = torch.ops.aten.convolution(*given)
+        grad = torch.ops.aten.convolution_backward(y, x, weight, [0], *given[3:], [True, False, False])[0]
+        return y, grad
+
+    given = [torch.rand(2, channels, *[16] * len(window)), torch.rand(channels, 1, *window)]
+    graph = make_fx(forward, tracing_mode="fake")(*given)
+    faster_convolutions.rewrite(graph, MIXED)
+    targets = [str(node.target) for node in graph.graph.nodes]
+    assert targets.count("kernelllm.conv.default") == 2 * ours
+    assert any("aten.convolution" in target for target in targets) == (not ours)

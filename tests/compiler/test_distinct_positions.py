@@ -51,3 +51,32 @@ def test_rows_that_differ_are_added_to_a_table_without_atomics() -> None:
     passes.run(graph, MIXED)
     sums = [n for n in graph.graph.nodes if str(n.target).startswith("aten.index_put") and len(n.args) > 3 and n.args[3]]
     assert len(sums) == 1  # of the rows that are given
+
+
+RUNS: list[tuple[Callable[[int], torch.Tensor], bool]] = [
+    (lambda rows: torch.arange(rows).repeat_interleave(3), True),
+    (lambda rows: torch.arange(rows).view(-1, 1).expand(-1, 3).reshape(-1), True),
+    (lambda rows: torch.arange(3 * rows) // 3, True),
+    (lambda rows: torch.arange(rows).repeat(3), False),  # all rows, and all of them again
+    (lambda rows: (torch.arange(3 * rows) + 1) // 4, False),
+    (lambda rows: torch.arange(1, rows).repeat_interleave(3), False),
+]
+
+
+@pytest.mark.parametrize(("places", "in_runs"), RUNS)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_what_comes_to_each_place_in_a_row_is_summed_without_atomics(
+    places: Callable[[int], torch.Tensor], in_runs: bool, kind: torch.dtype
+) -> None:
+    def forward(x: torch.Tensor, added: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = places(x.shape[0])
+        some = added[: rows.shape[0]]
+        return x.index_add(0, rows, some), x.scatter_add(0, rows[:, None].expand(-1, x.shape[1]), some)
+
+    torch.manual_seed(0)
+    given = torch.randn(10, 6).to(kind), torch.randn(30, 6).to(kind)
+    graph = make_fx(forward, intercept.decompositions(MIXED), tracing_mode="fake")(*given)
+    passes.run(graph, MIXED)
+    assert (not any(name in str(graph.graph) for name in ("scatter_add", "index_add", "index_put"))) == in_runs
+    for found, expected in zip(graph(*given), forward(*given), strict=True):
+        torch.testing.assert_close(found, expected)

@@ -619,3 +619,16 @@ def get_init_inputs(): return [32]
 def test_autocast_is_asked_of_a_tensor_in_a_container_once_it_has_a_name() -> None:
     source = compiled(problem(IN_A_TUPLE), Options())
     assert source.index("boxes_0, boxes_1 = ") < source.index("torch.is_autocast_enabled(boxes_0.device.type)")
+
+
+@pytest.mark.parametrize("name", ["GELU", "Softmax"])
+def test_a_layer_of_torch_named_as_the_model_is_written(name: str) -> None:
+    source = f"""
+from torch.nn import {name}
+Model = {name}
+def get_inputs():
+    import torch
+    return [torch.randn(33, 20)]
+def get_init_inputs(): return {"[]" if name == "GELU" else "[-1]"}
+"""
+    assert f"{name.lower()}_kernel[" in compiled(Problem(name=name, source=source), Options())

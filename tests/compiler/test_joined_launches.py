@@ -1,10 +1,14 @@
 """Launches of one kernel that do not wait for each other are one launch."""
 
+import ast
+
 import pytest
 from compiled import problem
 
 from kernelllm.compiler.compiler_writer import compiled
-from kernelllm.compiler.emit.moved_steps import Access
+from kernelllm.compiler.emit.host_steps import HostProgram
+from kernelllm.compiler.emit.moved_steps import Access, Order
+from kernelllm.compiler.inductor.wrapper_lines import Allocate, Launch
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
@@ -56,3 +60,18 @@ def test_parts_of_a_buffer_that_have_no_element_in_common(one, other, meets: boo
     assert first.meets(second) == meets
     assert not Access("buffer", False, *one).meets(Access("buffer", False, *other))
     assert Access("buffer", True).meets(second)
+
+
+def test_buffers_that_a_launch_knows_by_another_name_are_made_before_it() -> None:
+    """A kernel that fills a buffer in place gives it a new name."""
+    size = ast.parse("(8,)", mode="eval").body
+    first, second = (Launch("fill", {"out_ptr0": ast.Name(name)}) for name in ("filled_1", "filled_2"))
+    reader = Launch("read", {"in_ptr0": ast.Name("filled_1"), "out_ptr0": ast.Name("result")})
+    places = [Allocate(name, size, size, "torch.float32", "cuda") for name in ("made_1", "result", "made_2")]
+    program = HostProgram([*places[:2], first, reader, places[2], second], [], {}, same={"filled_1": "made_1", "filled_2": "made_2"})
+    order = Order(program)
+    assert not order.together([first], second, later=True)
+    assert order.together([first], second, later=False)
+    joined = Launch("both", {"out_ptr0": ast.Name("filled_1"), "out_ptr1": ast.Name("filled_2")})
+    order.replace([first, second], joined, later=False)
+    assert order.items == [*places, joined, reader]

@@ -694,6 +694,9 @@ def test_gradients_of_a_convolution_are_cudnn_s_channels_last_and_the_bias_has_a
     (window,) = (call for call in calls if "[3, 3]" in call or "(3, 3)" in call)
     assert window.rstrip().endswith("False]"), window
     assert re.search(r", (\w+),", window)[1] != "x", window  # type: ignore[index]
+    members = re.findall(r"part(?:_\d)? = \w+\[[01]\](.*)", text)
+    assert members
+    assert all(member.startswith(".contiguous(") for member in members), "cuDNN has strides of its own"
     verdict = hybrid.judge(problem(WINDOW_GRADIENTS), Candidate(source=text))
     assert verdict.correct, verdict.message
 

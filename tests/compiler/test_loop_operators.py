@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from compiled import problem
 
-from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.compiler_writer import Compiler, compiled
 from kernelllm.compiler.options import Options
 from kernelllm.core.types import Candidate
 from kernelllm.judge import Judge
@@ -172,12 +172,39 @@ def test_a_loop_is_one_kernel_forward_and_one_back(quick: Judge, text: str, back
     assert verdict.correct, verdict.message
 
 
-@pytest.mark.parametrize(("text", "loops"), [(FARTHEST, 1), (TRIDIAGONAL, 2)], ids=["farthest", "tridiagonal"])
+SPIKES = """
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, v):
+        ctx.save_for_backward(v)
+        return (v > 0).to(v.dtype)
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / (1 + ctx.saved_tensors[0].abs()) ** 2
+class Model(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.given, self.read = nn.Linear(width, hidden), nn.Linear(hidden, 3)
+    def forward(self, x):
+        v, total = x.new_zeros(x.shape[1], self.given.out_features), 0
+        for t in range(x.shape[0]):
+            v = 0.9 * v + self.given(x[t])
+            spike = Spike.apply(v - 0.1)
+            v = v - spike
+            total = total + self.read(spike)
+        return total / x.shape[0]
+steps, batch, width, hidden = 10, 4, 6, 8
+def get_inputs(): return [torch.rand(steps, batch, width)]
+def get_init_inputs(): return [width, hidden]
+"""
+
+
+@pytest.mark.parametrize(("text", "loops"), [(FARTHEST, 1), (TRIDIAGONAL, 2), (SPIKES, 1)], ids=["farthest", "tridiagonal", "spikes"])
 def test_a_loop_without_gradients_is_one_kernel_where_it_would_be_launched_or_unrolled(quick: Judge, text: str, loops: int) -> None:
     source = compiled(problem(text), Options(any_dtype=False))
     assert len(re.findall(r"def time_loop\w*_kernel", source)) == loops
     assert "FIXED_SIZES" not in source
-    assert ("h0 = torch.empty((1, " in source) == (text is FARTHEST)  # of a state that nobody reads, the last step alone is kept
+    assert ("h0 = torch.empty((1, " in source) == (text is not TRIDIAGONAL)  # of a state that nobody reads, the last step alone is kept
     verdict = quick.judge(problem(text), Candidate(source=source))
     assert verdict.correct, verdict.message
 
@@ -203,3 +230,12 @@ def test_parts_of_a_sum_over_one_step_less_are_as_long_as_the_host_says() -> Non
     text = compiled(problem(LONG), Options(any_dtype=False))
     assert "chunk" in text
     assert "// splits" not in text
+
+
+def test_products_of_very_many_rows_stay_a_librarys() -> None:
+    """A program for each row loads the matrix for itself. Fewer rows are one kernel, and the next candidate is unrolled."""
+    many = CELL.replace("batch, length, width, hidden = 6, 12, 7, 9", "batch, length, width, hidden = 65536, 8, 7, 72")
+    assert "time_loop" not in compiled(problem(many), Options(any_dtype=False))
+    first, second = Compiler(extern="auto", any_dtype=False).write_here(problem(CELL), 2)
+    assert ["time_loop" in c.source for c in (first, second)] == [True, False]
+    assert second.params["unroll"]

@@ -8,7 +8,9 @@ from compiled import captured
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelllm.compiler.capture import intercept, passes
+from kernelllm.compiler.compiler_writer import Compiler
 from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
 
 MIXED = Options(extern="allow", symbolic=False, mixed=True)
 BF16 = torch.bfloat16
@@ -112,3 +114,26 @@ width, out = 256, 128
 def test_a_batch_of_one_is_a_product_of_matrices(options: Options) -> None:
     called = [str(n.target) for n in captured(EINSUM, options).graph.graph.nodes]
     assert not [name for name in called if "bmm" in name or "batched" in name]
+
+
+ROTATED_FACTOR = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, left, x, cos, sin):
+        a, b = x.chunk(2, dim=-1)
+        right = torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+        return torch.einsum("ntrh,ntrd->nhtd", left, right) / rank
+batch, steps, rank, heads, width = 2, 64, 6, 8, 32
+def get_inputs():
+    turns = [torch.randn(steps, 1, width // 2).bfloat16() for _ in range(2)]
+    return [torch.randn(batch, steps, rank, n).bfloat16() for n in (heads, width)] + turns
+def get_init_inputs(): return []
+"""
+
+
+def test_terms_of_a_sum_are_not_stored_where_an_operand_is_made_of_many_tensors() -> None:
+    (made,) = Compiler(extern="auto").write_here(Problem(name="p", source=ROTATED_FACTOR), 1)
+    text = made.source
+    known = text[text.index("def forward_at_known") :]
+    assert "float32" not in known  # of the terms, each head's
+    assert known.count("_kernel[") == 2

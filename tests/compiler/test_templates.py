@@ -24,6 +24,7 @@ from kernelllm.compiler.templates import (
     conv,
     conv_packed,
     grouped,
+    image_samples,
     matmul,
     matmul_half,
     matmul_three,
@@ -40,7 +41,8 @@ SHARED_LIMIT = 227 * 1024
 
 
 @pytest.mark.parametrize("groups", [("products", "large_products", "scans"), ("attention", "recurrent", "pools"), ("convolutions",),
-                                    ("packed_convolutions", "factors", "groups", "bagged", "windows", "chunks")], ids=lambda g: "-".join(g))
+                                    ("packed_convolutions", "factors", "groups", "bagged", "windows", "chunks"),
+                                    ("sampled",)], ids=lambda g: "-".join(g))
 def test_results_agree_with_torch(groups: tuple[str, ...]) -> None:
     cases = [json.loads(line) for line in interpreted.run(Path(__file__).with_name("template_cases.py"), *groups).splitlines()]
     assert len(cases) > 20
@@ -116,6 +118,10 @@ def lstm_weights(inputs: int, hidden: int) -> list[torch.Tensor]:
 HALF = torch.float16
 LARGE: dict[str, tuple[str, Callable[[], Any]]] = {
     "product": ("matmul_halves_product_kernel", lambda: matmul.matmul(meta(4096, 4096), meta(4096, 4096))),
+    "samples of images": (
+        "grid_sample_kernel",
+        lambda: image_samples.grid_sample(meta(16, 64, 96, 96, dtype=HALF), meta(16, 192, 192, 2, dtype=HALF), "bilinear", "border", False),
+    ),
     "product of odd sizes": ("matmul_kernel", lambda: matmul.matmul(meta(301, 4097), meta(4097, 303))),
     "product in half precision": (
         "product_kernel", lambda: matmul_half.half_matmul(meta(4096, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))

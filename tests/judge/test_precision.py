@@ -17,6 +17,7 @@ from kernelllm.judge.trials.reference_runs import tf32_allowance
 from kernelllm.judge.trials.reference_runs.reference import prepare
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
 from kernelllm.judge.trials.reference_runs.tf32_allowance import to_tf32
+from kernelllm.judge.trials.sampled_programs import prepare_run
 from kernelllm.problems import shrink
 from kernelllm.problems.instance import Instance
 
@@ -189,3 +190,26 @@ def test_where_float64_is_out_of_reach_half_precision_excuses_its_own_rounding(m
         wrong = judge.judge(problem, Candidate(source=IN_FLOAT32.replace("static_range(8)", "static_range(7)")))
     assert verdict.correct, verdict.message
     assert not wrong.correct
+
+
+SAMPLED = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, image, a, b):
+        places = torch.tanh(a @ b).view(1, 400, 800, 2)
+        return torch.nn.functional.grid_sample(image, places, align_corners=False)
+def get_inputs(): return [torch.randn(1, 1, 96, 96).half(), torch.randn(800, 800).half(), torch.randn(800, 800).half() / 30]
+def get_init_inputs(): return []
+"""
+
+
+def test_half_precision_at_a_large_size_is_compared_with_float64() -> None:
+    """A CPU rounds the places where an image is sampled, and a candidate that does not is right."""
+    large = prepare_run(prepare(Problem(name="p", source=SAMPLED), SizeSet(label="original"), {}, "cpu", 0, True), 3)
+    assert large is not None
+    assert large.run.refine(rounding=False)
+    image, a, b = large.inputs
+    places = torch.tanh(a.float() @ b.float()).view(1, 400, 800, 2)
+    mine = torch.nn.functional.grid_sample(image.float(), places, align_corners=False).half()
+    assert (mine - large.run.expected.value).abs().max() > 0.1
+    assert large.run.compared(mine, Rules(tolerance=0.01, precise=False)).ok

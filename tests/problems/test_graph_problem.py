@@ -69,6 +69,16 @@ def test_symbolic_sizes_vary_and_inputs_are_like_those_seen() -> None:
     assert number == 10
 
 
+def test_masks_of_the_lowest_number_are_drawn_and_held() -> None:
+    lowest = torch.finfo(torch.float32).min
+    mask = torch.full((5, 5), lowest).triu(1)
+    held = torch.full((5,), lowest)
+    graph = make_fx(lambda x, m, h: (x + m + h).softmax(-1))(torch.randn(5, 5), mask, held)
+    problem = Instance(graph_problem(graph, [torch.randn(5, 5), mask, held], name="masked", state={"held": held}))
+    assert torch.equal(problem.inputs(0)[1], mask)
+    assert "held" in problem.model(0).state_dict()
+
+
 def test_labels_that_a_loss_ignores_are_drawn_as_such() -> None:
     labels = torch.randint(2, 9, (4, 10))
     labels[:, ::3] = -100

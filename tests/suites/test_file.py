@@ -186,3 +186,12 @@ def test_wrong_use_of_a_class(tmp_path: Path) -> None:
     fails(UsageError, path + ":Scale", "literals", shapes=["3,6"], init="os.getcwd()")
     fails(UsageError, path, "none was named", shapes=["3,6"])
     fails(UsageError, put(tmp_path, GOOD) + ":not-a-name", "not a class name")
+
+
+def test_a_class_beside_a_model_of_that_name(tmp_path: Path) -> None:
+    whole = "\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.scale = Scale(6)\n"
+    path = put(tmp_path, LAYERS + whole)
+    assert type(Instance(open_problem(path + ":Scale", shapes=["3,6"], init="6")).model(0)).__name__ == "Scale"
+    path = put(tmp_path, LAYERS + whole + "\ndef made():\n    return Model()\n")
+    with pytest.raises(ProblemError, match="uses a class Model beside Scale"):
+        open_problem(path + ":Scale", shapes=["3,6"], init="6")

@@ -59,7 +59,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 """What distinguishes the candidates of a problem, most promising first. Two that compile to the same text count once."""
 
 UNROLLED: dict[str, Any] = {"extern": "allow", "symbolic": False, "unroll": True, "mixed": True}
-"""A loop over a dimension as ``torch.compile`` has it, with templates where they are faster: comes next where the loop stayed launches."""
+"""A loop over a dimension as ``torch.compile`` has it, with templates where they are faster: comes next where the loop stayed launches,
+and where it became a kernel that computes products, so that a GPU may tell which is faster."""
 
 OWN_DTYPE: dict[str, Any] = {"any_dtype": False}
 """A file for the inputs' own dtypes: comes next where one was right with these, and wrong with others that it served."""
@@ -169,7 +170,8 @@ class Compiler(Writer):
             written.add(candidate.digest)
             count += 1
             yield candidate
-            if self.options.extern == "auto" and loop_file.launches_in_a_loop(source) and not any(way.unroll for way in ways):
+            unsure = loop_file.launches_in_a_loop(source) or operator_file.multiplies(source)
+            if self.options.extern == "auto" and unsure and not any(way.unroll for way in ways):
                 ways.insert(at + 1, msgspec.structs.replace(self.options, **UNROLLED))
         if count == 0 and errors and not feedback:
             raise errors[0]

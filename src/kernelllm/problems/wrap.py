@@ -64,11 +64,11 @@ def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments
     parts = [source.rstrip("\n"), ""]
     taken = bound or frozenset()
     if class_name != "Model":
-        if "Model" in taken and not imported:
+        if "Model" in taken and not imported and _is_needed("Model", tree):
             raise ProblemError(
-                f"The file defines a class Model beside {class_name}, and the problem's format needs that name for {class_name}.",
+                f"The file uses a class Model beside {class_name}, and the problem's format needs that name for {class_name}.",
                 where=where,
-                fix=f"Rename Model in the file, or move {class_name} to a file of its own.",
+                fix=f"Rename Model in the file, name a part of it (--submodule), or move {class_name} to a file of its own.",
             )
         parts += ["", f"Model = {class_name}"]
     parts += _inputs(arguments, taken, bound is None, where)
@@ -77,6 +77,13 @@ def wrapped(source: str, tree: ast.Module, class_name: str, arguments: Arguments
     elif "get_init_inputs" not in taken:
         parts += ["", "", "def get_init_inputs():", "    return []"]
     return "\n".join(parts) + "\n"
+
+
+def _is_needed(name: str, tree: ast.Module) -> bool:
+    """Whether functions or classes ask for a name once the file was read: the class of that name itself aside."""
+    later = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+    inside = [n for top in tree.body if getattr(top, "name", "") != name for n in ast.walk(top) if isinstance(n, later)]
+    return any(isinstance(n, ast.Name) and n.id == name for one in inside for n in ast.walk(one))
 
 
 def _inputs(arguments: Arguments, taken: frozenset[str], anything: bool, where: str) -> list[str]:

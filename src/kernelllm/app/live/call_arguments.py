@@ -15,6 +15,7 @@ from kernelllm.core.errors import UsageError
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Types of arguments and results that are no tensors and have a fixed value."""
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def input_sets(module: torch.nn.Module, inputs: Any) -> list[Call]:
@@ -173,3 +174,46 @@ def names_of(named: Mapping[str, Any]) -> list[str]:
             text = "".join(c if c.isalnum() else "_" for c in text)
             found.append(text if text not in found else f"{text}_{len(found)}")
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _TENSORS
+
+
+def form_of(named: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+    """What the arguments are besides tensors, to be looked up; their tensors are appended. None for what no kernel takes."""
+    form: list[Any] = []
+    for value in named.values():
+        kind = type(value)
+        if kind in _TENSORS:
+            tensors.append(value)
+            form.append(None)
+        elif (kind is tuple or kind is list) and all(map(_is_plain, value)):
+            tensors.extend(value)
+            form.append((kind, len(value)))
+        elif kind in PLAIN:
+            form.append((kind, value))
+        else:
+            break
+    else:
+        return tuple(form)
+    tensors.clear()
+    try:
+        nest = flatten(named, tensors, "An argument")
+    except UsageError:
+        return None
+    return nest if all(map(_is_plain, tensors)) else None
+
+
+def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:
+    """The device of the module and its inputs. Raises UsageError where there are several."""
+    homes = {t.device: n for n, t in (*module.named_buffers(), *module.named_parameters())}
+    if len(homes) > 1:
+        told = ", ".join(f"{name} on {device}" for device, name in homes.items())
+        raise UsageError(f"The module is spread over several devices: {told}.", fix="Move it to one: module.to('cuda').")
+    for name, tensor in inputs.items():
+        if homes and tensor.device not in homes:
+            home = next(iter(homes))
+            raise UsageError(f"The input {name!r} is on {tensor.device} and the module on {home}.", fix=f"Move it: {name}.to('{home}').")
+        homes = homes or {tensor.device: name}
+    return next(iter(homes), torch.device("cpu"))

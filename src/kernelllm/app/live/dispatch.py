@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 
 from kernelllm.app import in_process
 from kernelllm.app.live.active_modes import StateTypes, active_mode, do_nothing
-from kernelllm.app.live.call_arguments import PLAIN, BoundCalls, Flattened, flatten
+from kernelllm.app.live.call_arguments import BoundCalls, Flattened, flatten, form_of
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.app.live.watched import Watched
@@ -29,7 +29,6 @@ _OWN = ("training", "kernelllm")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _EVERYWHERE = [vars(torch.nn.modules.module)[f"_global{kind}"] for kind in HOOKS]
 """Hooks on all modules."""
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class KernelsNotUsed(UserWarning):
@@ -74,7 +73,7 @@ class Dispatch:
         named = self._names.named(args, kwargs)
         tensors: list[torch.Tensor] = []
         why = self._never()
-        form = None if why else _form(named, tensors)
+        form = None if why else form_of(named, tensors)
         if form is None or any(map(torch.Tensor.is_neg, tensors)):  # a view such as z.conj().imag, whose memory holds other signs
             return self._by_original(why or "an argument that is neither a plain tensor nor a plain value", args, kwargs)
         sample = self._sample()
@@ -166,10 +165,15 @@ class Dispatch:
 
     def _fit(self, program: LiveProgram, nest: Flattened, tensors: Sequence[torch.Tensor]) -> tuple[LiveProgram | None, str]:
         signature = program.signature
-        why = program.refused or signature.refusal(nest, tensors) or runs_on(self._device(tensors)) or self._state_fits(program)
+        half, sample = signature.half(tensors), self._sample()
+        if program.differentiable or (sample is not None and sample.dtype is not half):
+            half = None
+        why = program.refused or signature.refusal(nest, tensors, half) or runs_on(self._device(tensors)) or self._state_fits(program)
         if not why and any(not tensors[i].is_contiguous() for i in signature.written):
             why = "an input that is written into is not contiguous"
         why = why or signature.sizes(tensors)
+        if why is PROVEN and half is not None and half not in program.tried:
+            why = UNPROVEN
         return (program if why in (PROVEN, UNPROVEN) else None), why
 
     def _state_fits(self, program: LiveProgram) -> str:
@@ -196,14 +200,18 @@ class Dispatch:
             program.move(device)
 
     def _compared(self, program: LiveProgram, tensors: list[torch.Tensor]) -> tuple[LiveProgram | None, str]:
-        """Sizes of which none was tried: the kernels' result beside the original's, once."""
+        """Sizes or types of which none was tried: the kernels' result beside the original's, once."""
+        half = program.signature.half(tensors)
+        new = "a size of 1" if half is None else str(half).removeprefix("torch.")
         if program.signature.written or any(mode for _, mode in program.signature.modes):
-            return None, "a size of 1"
+            return None, new
         try:
             wrong = self.difference(program, tensors)
         except Exception as error:  # noqa: BLE001 - guards of the file, and Triton's compiler
             wrong = reason(error)
-        return (None, f"a size of 1: {wrong}") if wrong else (program, PROVEN)
+        if half is not None and not wrong:
+            program.tried.add(half)
+        return (None, f"{new}: {wrong}") if wrong else (program, PROVEN)
 
     def _by_original(self, why: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.original_calls:
@@ -222,35 +230,6 @@ class _InferenceOnly(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError("These kernels are for inference and compute no gradients: after module.train() torch does the work")
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in _TENSORS
-
-
-def _form(named: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
-    """What the arguments are besides tensors, to be looked up; their tensors are appended. None for what no kernel takes."""
-    form: list[Any] = []
-    for value in named.values():
-        kind = type(value)
-        if kind in _TENSORS:
-            tensors.append(value)
-            form.append(None)
-        elif (kind is tuple or kind is list) and all(map(_is_plain, value)):
-            tensors.extend(value)
-            form.append((kind, len(value)))
-        elif kind in PLAIN:
-            form.append((kind, value))
-        else:
-            break
-    else:
-        return tuple(form)
-    tensors.clear()
-    try:
-        nest = flatten(named, tensors, "An argument")
-    except UsageError:
-        return None
-    return nest if all(map(_is_plain, tensors)) else None
 
 
 class KernelModule(torch.nn.Module):

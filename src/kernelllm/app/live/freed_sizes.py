@@ -68,10 +68,10 @@ def _is_right(module: torch.nn.Module, live: LiveGraph, problem: Problem, size: 
         return one.forward(*args, **kwargs)
 
     try:
-        model = _with_state(module, live.constants, problem)
+        model = with_state(module, live.constants, problem)
         for other in (max(2, size * 2 // 3), size + 5):
             inputs = [_resized(t, {d for at, d in places if at == i}, other) for i, t in enumerate(live.inputs)]
-            if told := difference(lambda given: live.output.build(_flat(model(*given))), by_torch, module, inputs):
+            if told := difference(lambda given: live.output.build(flat_tensors(model(*given))), by_torch, module, inputs):
                 log.info("fixed at %s: %s", size, told)
                 return False
     except Exception as error:  # noqa: BLE001 - code of others, which may refuse such a size
@@ -80,11 +80,11 @@ def _is_right(module: torch.nn.Module, live: LiveGraph, problem: Problem, size: 
     return True
 
 
-def _flat(results: Any) -> list[torch.Tensor]:
+def flat_tensors(results: Any) -> list[torch.Tensor]:
     return [t for t in torch.utils._pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
 
 
-def _with_state(module: torch.nn.Module, constants: Mapping[str, torch.Tensor], problem: Problem) -> torch.nn.Module:
+def with_state(module: torch.nn.Module, constants: Mapping[str, torch.Tensor], problem: Problem) -> torch.nn.Module:
     """The problem's Model with the module's values."""
     device = next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
     model = Instance(problem).model(0, str(device)).train(module.training)

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 import torch
 
-from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of
+from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of, one_device
 from kernelllm.app.live.kept_tensors import KeptTensors, kept_state, no_other_dice
 from kernelllm.app.live.program import Signature
 from kernelllm.app.live.recurrent_results import not_unrolled
 from kernelllm.compiler.capture import modes
+from kernelllm.compiler.capture.data_dependent.mask_positions import rows_taken
 from kernelllm.compiler.capture.decompositions import flex_scores
 from kernelllm.compiler.capture.half_precision import same_in_half
 from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
@@ -33,6 +34,8 @@ from kernelllm.problems.unfused_flex import unfused_flex
 _ALL = 2**63 - 1
 _MANY = 2000
 """Operators of a graph that is not tried in half precision: one file of it takes long enough."""
+TAKES_ROWS = "takes_rows"
+"""Key of a graph's ``meta``: whether it holds as long as the module does nothing of its own where no rows are found."""
 _BLOCKS: dict[Any, tuple[int, int | None]] = {
     torch.ops.higher_order.wrap_with_set_grad_enabled: (1, None),
     torch.ops.higher_order.wrap_with_autocast: (4, 2),
@@ -119,23 +122,10 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     signature = Signature(
         names=tuple(found), nest=nest, dtypes=tuple(t.dtype for t in tensors), modes=tuple(depends.items()),
         written=frozenset(i for i, n in enumerate(places) if _is_written(n)),
-        writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state), **_sizes(places),
+        writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state),
+        halves=not alone, **_sizes(places),
     )  # fmt: skip
     return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain, alone, left)
-
-
-def one_device(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> torch.device:
-    """The device of the module and its inputs. Raises UsageError where there are several."""
-    homes = {t.device: n for n, t in (*module.named_buffers(), *module.named_parameters())}
-    if len(homes) > 1:
-        told = ", ".join(f"{name} on {device}" for device, name in homes.items())
-        raise UsageError(f"The module is spread over several devices: {told}.", fix="Move it to one: module.to('cuda').")
-    for name, tensor in inputs.items():
-        if homes and tensor.device not in homes:
-            home = next(iter(homes))
-            raise UsageError(f"The input {name!r} is on {tensor.device} and the module on {home}.", fix=f"Move it: {name}.to('{home}').")
-        homes = homes or {tensor.device: name}
-    return next(iter(homes), torch.device("cpu"))
 
 
 def _first_run(module: torch.nn.Module, names: BoundCalls, nest: Flattened, tensors: list[torch.Tensor]) -> dict[str, bool]:
@@ -181,7 +171,10 @@ def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.Exported
         try:
             with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors(), torch.no_grad(), not_unrolled():
                 warnings.simplefilter("ignore")
-                return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
+                with rows_taken() as taken:
+                    program = torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
+            program.graph_module.meta[TAKES_ROWS] = taken.used
+            return program
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001 - code of others, and torch's compiler

@@ -16,6 +16,7 @@ from kernelllm.app.judge_options import default_extern
 from kernelllm.app.live.active_modes import do_nothing
 from kernelllm.app.live.call_arguments import BoundCalls, Call, flatten, input_sets
 from kernelllm.app.live.dispatch import HOOKS, KernelModule
+from kernelllm.app.live.expert_loops import compare_without_rows
 from kernelllm.app.live.freed_sizes import freed
 from kernelllm.app.live.module_capture import LiveGraph, captured, in_mode, problem_of
 from kernelllm.app.live.program import LiveProgram, reason, runs_on
@@ -104,6 +105,7 @@ def _worked(
                 graph = captured(original, call)
                 name = type(original).__name__ + (f"_{number}" if number > 1 else "")
                 graph, problem = freed(original, graph, problem_of(original, graph, name))
+                compare_without_rows(original, graph, problem)
                 result = work(problem, number == 1)
             except KernelLLMError as error:
                 if number == 1:

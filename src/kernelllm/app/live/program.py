@@ -23,7 +23,7 @@ from kernelllm.core.file_cache import replace_file
 from kernelllm.core.types import DEFAULT_BACKEND, digest
 
 PROVEN, UNPROVEN = "proven", "unproven"
-"""Sizes under which the graph holds; those of which only a dimension of 1 was never tried: results are compared once."""
+"""Sizes under which the graph holds; those of which only a dimension of 1 was never tried, or a type: results are compared once."""
 _imported: dict[str, ModuleType] = {}
 
 
@@ -40,6 +40,8 @@ class LiveProgram:
     """Whether its results have a backward."""
     refused: str = ""
     """Why it is not used at all; empty where it is."""
+    tried: set[torch.dtype] = field(default_factory=set)
+    """Half precisions in which its results were those of the original."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
@@ -145,13 +147,20 @@ class Signature:
     """Whether it writes into buffers."""
     compared: tuple[tuple[str, int], ...] = ()
     """Symbol to the one size for which the graph was captured: what the kernels give for each other size is compared once."""
+    halves: bool = False
+    """Whether the module does the same in half precision."""
 
-    def refusal(self, nest: Flattened, tensors: Sequence[torch.Tensor]) -> str:
-        """Why such arguments do not fit, sizes aside; empty where they do."""
+    def half(self, tensors: Sequence[torch.Tensor]) -> torch.dtype | None:
+        """The half precision that all have in float32's place; None where they have none, or may not."""
+        found = {t.dtype for t, dtype in zip(tensors, self.dtypes, strict=False) if dtype is torch.float32}
+        return next(iter(found)) if self.halves and len(found) == 1 and found < {torch.float16, torch.bfloat16} else None
+
+    def refusal(self, nest: Flattened, tensors: Sequence[torch.Tensor], half: torch.dtype | None = None) -> str:
+        """Why such arguments do not fit, sizes aside; empty where they do. ``half``: what may stand in float32's place."""
         if nest != self.nest or len(tensors) != len(self.dtypes):
             return "other arguments"
         for name, tensor, dtype, shape in zip(self.names, tensors, self.dtypes, self.shapes, strict=True):
-            if tensor.dtype != dtype:
+            if tensor.dtype != dtype and (half is None or dtype is not torch.float32):
                 return f"{name} is {_short(tensor.dtype)}, not {_short(dtype)}"
             if tensor.device != tensors[0].device:
                 return f"{name} is on {tensor.device}, and {self.names[0]} on {tensors[0].device}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from kernelllm.app.live.call_arguments import BoundCalls, Call, input_sets
 from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.optimize_module import check_module, materialize
 from kernelllm.compiler.capture.modes import same_in_both
-from kernelllm.core.errors import UsageError
+from kernelllm.core.errors import ProblemError, UsageError
 from kernelllm.core.types import Problem
 from kernelllm.models.extras import need
 from kernelllm.problems import wrap
@@ -62,13 +63,28 @@ def opened(spec: str, described: wrap.Arguments, options: TargetOptions) -> tupl
     if not named:
         return problem, ""
     instance = Instance(problem)
-    module = instance.model(0)
+    module = _made(instance)
     given = _given(instance, module, described)
     depends = options.train is None and any(_depends(m) for m in module.modules())
     if not (depends or _needs_names(module, given) or options.submodule or options.model_dtype or options.train is False):
         return problem, ""
     with importable(import_root(problem.path)[0]):
         return _problem(module, given, problem.name, options)
+
+
+def _made(instance: Instance) -> torch.nn.Module:
+    """The module. Raises ProblemError, which says so where the class is made of a configuration, as those of transformers are."""
+    try:
+        return instance.model(0)
+    except ProblemError as error:
+        kind = instance.namespace["Model"]
+        if "config" not in inspect.signature(kind).parameters:
+            raise
+        fix = (
+            f"{kind.__name__} is made of a configuration: name a folder or a config.json and a part of its model "
+            "(--submodule model.layers.0.mlp), or call kernelllm.optimize(module, inputs) in Python."
+        )
+        raise ProblemError(error.what, where=error.where, fix=fix) from error
 
 
 def _problem(module: torch.nn.Module, given: list[Call], name: str, options: TargetOptions) -> tuple[Problem, str]:

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import least_sizes, symbols
-from kernelllm.compiler.capture.data_dependent import branches, row_count_tests
+from kernelllm.compiler.capture.data_dependent import branches, mask_positions, row_count_tests
 from kernelllm.compiler.capture.decompositions import (
     averaged_norms,
     batched_functions,
@@ -276,24 +276,12 @@ class InTime(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _RealFactories(TorchFunctionMode):
-    """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops).
-
-    A loop over the positions that a mask of one dimension holds, as over the experts that any token chose, runs over all positions.
-    """
+class _RealFactories(mask_positions.MaskPositions):
+    """Small constant vectors made from numbers alone are real, so that code may read their values (``.item()``, loops)."""
 
     def __init__(self, building: bool, raises: bool) -> None:
         super().__init__()
         self.building, self.raises = building, raises
-        self.lengths: dict[Any, Any] = {}
-        """How long the mask was whose positions a size counts."""
-
-    def positions(self, tensor: Any) -> Iterator[Any] | None:
-        """What a loop over the tensor meets, where it holds a mask's positions."""
-        length = self.lengths.get(tensor.shape[0].node.expr) if tensor.dim() and isinstance(tensor.shape[0], torch.SymInt) else None
-        if length is None:
-            return None
-        return iter([_Position(k) if tensor.dim() == 1 else (_Position(k),) for k in range(int(length))])
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -312,10 +300,10 @@ class _RealFactories(TorchFunctionMode):
         kwargs = {k: _off_gpu(v) for k, v in kwargs.items()}
         if func is torch.Tensor.__deepcopy__ and isinstance(args[0], FakeTensor):
             return _copied(*args)
-        result = scalar_index.called(func, args, kwargs)
-        if func in (torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere) and not kwargs and args[0].dim() == 1:
-            self.lengths[result.shape[0].node.expr] = args[0].shape[0]
-        return result
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return scalar_index.called(func, args, kwargs)
 
 
 def _truth(plain: Callable[..., bool]) -> Callable[[torch.Tensor], bool]:
@@ -340,11 +328,6 @@ def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         memo[id(tensor)] = torch.nn.Parameter(fresh, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else fresh
     copy: torch.Tensor = memo[id(tensor)]
     return copy
-
-
-class _Position(int):
-    def item(self) -> int:
-        return int(self)
 
 
 def _converted() -> Callable[..., Any]:
@@ -376,8 +359,7 @@ def real_factories(*, building: bool = False, raises: bool = True) -> Iterator[N
     ``building``: nor do tensors of sizes pin any, which the constructor makes; the forward has a rule of its own for them.
     ``raises``: torch's solvers look at their results, and raise; else these are NaN."""
     with _RealFactories(building, raises) as known, no_kept_tensors(), ExitStack() as stack:
-        plain: Callable[..., Any] = torch.Tensor.__iter__
-        patch(stack, torch.Tensor, "__iter__", lambda tensor: known.positions(tensor) or plain(tensor))
+        known.loops(stack)
         patch(stack, torch.nn.Module, "_apply", _converted())
         padded_encoders.patched(stack)
         patch(stack, torch, "allclose", branches.all_close)

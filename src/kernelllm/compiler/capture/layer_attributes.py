@@ -8,7 +8,8 @@ from typing import Final, cast
 import torch
 
 Settings = dict[tuple[str, bool], tuple[str, ...]]
-"""Name of a class and whether it is torch's own, to what each layer ``m`` of that class has, as Python: ``m.eps``, ``m.config.eps``."""
+"""Name of a class (none for the model's own) and whether it is torch's own, to what each layer ``m`` of that class has, as Python:
+``m.eps``, ``m.config.eps``."""
 _KINDS = (float, int, bool, str, type(None))
 _OBJECTS = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.nn.Module, torch.Tensor)
 """What has attributes and is no configuration."""
@@ -34,7 +35,7 @@ def settings_of(model: torch.nn.Module) -> Settings:
         told = (_TOLD | (_OF_WEIGHTS if layer._parameters else set())) if own else set()
         told |= {"output_padding"} if own and not getattr(layer, "transposed", True) else set()
         names = [t for n, v in vars(layer).items() if n not in plain and n not in told and n[0] != "_" for t in _texts(f"m.{n}", v, own)]
-        name = (kind.__name__ if layer is not model else "", own)
+        name = ("", False) if layer is model else (kind.__name__, own)
         found[name] = tuple(n for n in found.get(name, names) if n in names)
     return {name: attributes for name, attributes in found.items() if attributes}
 

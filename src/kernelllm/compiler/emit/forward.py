@@ -106,12 +106,23 @@ class HostPrinter:
     def assigned(self, step: Assign) -> list[str]:
         """The statements of a step; what a library gives is put into the layout that the kernels expect, mostly for nothing."""
         name, value = self.paths[step.target], self.expr(step.value)
-        if step.layout is None or not isinstance(step.value, ast.Call) or not _LAID_OUT.match(ast.unparse(step.value.func)):
+        if step.layout is None or not _LAID_OUT.match(self._maker(step.value)):
             return [f"{name} = {ast.unparse(value)}"]
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "contiguous":
             value = value.func.value
         laid_out = _in_layout(*step.layout)
+        if isinstance(value, ast.Subscript):
+            return [f"{name} = {ast.unparse(value)}{laid_out}"]
         return [f"{name} = {ast.unparse(value)}", *([f"{name} = {name}{laid_out}"] if laid_out else [])]
+
+    def _maker(self, value: ast.expr) -> str:
+        """The function that gave a tensor, or one of several."""
+        while isinstance(value, ast.Subscript):
+            value = value.value
+        if isinstance(value, ast.Name):
+            base = self.program.base(value.id)
+            value = next((i.value for i in self.program.items if isinstance(i, Assign) and i.target == base), value)
+        return ast.unparse(value.func) if isinstance(value, ast.Call) else ""
 
     def _extern(self, name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
         if name == "convolution":
@@ -179,7 +190,10 @@ def _torch(function: str, arguments: list[ast.expr], keywords: list[ast.keyword]
     return ast.Call(integers.to_ast(function), arguments, keywords)
 
 
-_LAID_OUT = re.compile(r"extern_kernels\.convolution|torch\.ops\.kernelllm\.torch_(conv|scaled_dot)")
+_LAID_OUT = re.compile(
+    r"extern_kernels\.convolution|torch\.ops\.kernelllm\.torch_(conv|scaled_dot)"
+    r"|(torch\.ops\.)?aten\.(convolution_backward|grid_sampler|_fft_|linalg_|upsample|_?\w+_pool\dd|_cdist|_weight_norm)"
+)
 """Calls whose result's layout is the library's choice."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernelllm.compiler.emit.ast_tools import name_of, names
 from kernelllm.compiler.emit.host_steps import HostProgram
@@ -99,7 +99,7 @@ class Order:
                 freed += gone
                 left = [t for t in item.targets if t not in gone]
                 kept += [Free(left)] if left else []
-            elif not later and _makes_place(item) and getattr(item, "target", "") in used:
+            elif not later and _makes_place(item) and ((name := item.target) in used or self._root(name) in bases):
                 early.append(item)
             else:
                 kept.append(item)
@@ -160,7 +160,7 @@ class Order:
         return Access(roots[0] if roots else "", writes)
 
 
-def _makes_place(item: HostStep) -> bool:
+def _makes_place(item: HostStep) -> TypeGuard[Allocate | Assign]:
     return isinstance(item, Allocate) or (isinstance(item, Assign) and _is_view(item.value))
 
 

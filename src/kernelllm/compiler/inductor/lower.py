@@ -43,6 +43,7 @@ from kernelllm.compiler.inductor import (
     sorts,
     split_reductions,
     tilings,
+    viewed_layouts,
     wrapper_lines,
 )
 from kernelllm.compiler.inductor.attention_layout import in_order
@@ -216,7 +217,7 @@ def _one_kernel_an_operator(base: type) -> Any:
 _REPLACEMENTS = (
     size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
     sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind, scatters.overwriting,
-    reduction_loops.few, reduction_loops.joined_by_results, arctangents.by_triton,
+    reduction_loops.few, reduction_loops.joined_by_results, arctangents.by_triton, viewed_layouts.decided_first,
     signs_of_zero.of_sums,
 )  # fmt: skip
 """What is replaced in Inductor while it lowers a graph."""

@@ -72,10 +72,10 @@ class _Costs:
 
     def read(self, node: Node, size: int, hidden: int, much: int) -> None:
         """Mark what ``node`` would compute for several of its elements. ``hidden``: instructions for each that take no time; ``much``: what
-        is worth it."""
+        is worth it. A single number is computed once in each program, beside what that reads."""
         for source in self.sources(node):
             few = _elements(source)
-            if few is not None and size >= _READERS * few and size * (self.costs[source] - hidden) >= much:
+            if few is not None and few > 1 and size >= _READERS * few and size * (self.costs[source] - hidden) >= much:
                 source.meta[STORED] = True
 
     def note(self, node: Node) -> None:

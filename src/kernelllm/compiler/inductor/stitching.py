@@ -112,7 +112,7 @@ class StitchedWrapper:
             name = self._fresh()
             member = node.target is operator.getitem
             text = self.text_of(node.args[0]) + f"[{node.args[1]}]" if member else self._called(node)
-            self.whole.steps.append(Assign(name, expression(text), None if member else _layout(node.meta.get("val"))))
+            self.whole.steps.append(Assign(name, expression(text), _layout(node.meta.get("val"))))
             self.values[node] = ast.Name(name, ast.Load())
 
     def _called(self, node: Node) -> str:

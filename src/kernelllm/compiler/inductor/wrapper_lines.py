@@ -125,7 +125,7 @@ def expression(text: str) -> ast.expr:
 
 def read(graph: Any) -> Wrapper:
     """The wrapper of an Inductor graph whose kernels are generated. Raises CaptureError for a line that it does not understand."""
-    reader = _StepReader(graph.wrapper_code)
+    reader = _StepReader(graph)
     made = Wrapper(reader.kernels, list(graph.graph_inputs), list(_symbols(graph)))
     for line in graph.wrapper_code.lines:
         made.steps += reader.steps(line)
@@ -152,8 +152,8 @@ def _symbols(graph: Any) -> Iterator[Assign]:
 class _StepReader:
     """Turns one line after the other into steps."""
 
-    def __init__(self, wrapper: Any) -> None:
-        self.wrapper = wrapper
+    def __init__(self, graph: Any) -> None:
+        self.graph, self.wrapper = graph, graph.wrapper_code
         self.kernels: dict[str, Kernel] = {}
 
     def steps(self, line: Any) -> Sequence[HostStep]:
@@ -180,6 +180,9 @@ class _StepReader:
                 node = line.node
                 call = f"{node.get_kernel_name()}({', '.join([*node.codegen_args(), *node.codegen_kwargs()])})"
                 return [Assign(node.get_name(), expression(call), _layout(node))]
+            case lines.MultiOutputLine():
+                layout = _layout(self.graph.try_get_buffer(line.result_name))
+                return [replace(s, layout=layout) if isinstance(s, Assign) else s for s in self._printed(line)]
             case (
                 lines.CommentLine() | lines.NullLine() | lines.EnterDeviceContextManagerLine() | lines.ExitDeviceContextManagerLine()
                 | lines.LineContext() | lines.KernelDefinitionLine()

@@ -7,6 +7,7 @@ once, by what ``torch.vmap`` makes of a step.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -50,6 +51,9 @@ _INDUCTORS = ("addcmul", "addcdiv", "lerp", "hypot", "softplus", "silu", "elu", 
 """Operators that Inductor has as they are, or that are taken apart for it in some releases alone."""
 _MOST_IN_TURN = 64
 """Steps of a loop that is unrolled beside others that are operators."""
+_MOST_MULTIPLICATIONS = 2**29
+"""Of a step's products by matrices of the module, in float32; half as many in half precision. A program reads a matrix for its own row, as
+fast as a multiprocessor loads: some 70 us for so many. A library and its launches take about half of that."""
 _DECOMPOSED = [torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm, torch.ops.aten.gelu]
 """Operators for which torch.vmap has rules that fix sizes."""
 
@@ -66,7 +70,9 @@ def run(
     count = hint_of(steps)
     try:
         need(count >= fewest, "it has few steps")
-        return _operator(model, step, steps, carried, sliced, fixed, results)
+        # a loop without gradients has another form, however many steps it has
+        light = fewest > 0 or count <= _MOST_IN_TURN
+        return _operator(model, step, steps, carried, sliced, fixed, results, light=light, gradients=fewest == 0)
     except NoLoopOperator as error:
         if not among or count > _MOST_IN_TURN:
             raise
@@ -76,7 +82,7 @@ def run(
 
 def _operator(
     model: torch.nn.Module | None, step: Callable[..., Any], steps: Any, carried: Sequence[Any], sliced: Sequence[torch.Tensor],
-    fixed: Sequence[Any], results: int,
+    fixed: Sequence[Any], results: int, *, light: bool, gradients: bool,
 ) -> Tensors:  # fmt: skip
     need(all(isinstance(v, torch.Tensor) for v in (*carried, *sliced)), "it carries what is no tensor")
     fixed = [torch.full((), v) if isinstance(v, torch.SymFloat) else v for v in fixed]  # type: ignore[call-overload]
@@ -95,10 +101,12 @@ def _operator(
     if mode is None:
         return _in_turn(step, steps, carried, sliced, fixed, results)
     examples = [like(t, sliced=len(carried) <= i < len(carried) + len(sliced)) for i, t in enumerate(given)]
-    with ExitStack() as stack:  # a function with a backward of its own: its graph would have another one
-        patch(stack, torch.autograd.Function, "apply", _refused)
+    with ExitStack() as stack:
+        if gradients:  # a function with a backward of its own: its graph would have another one
+            patch(stack, torch.autograd.Function, "apply", _refused)
         graph = traced(functional(flat), examples, mode, torch._decomp.get_decompositions(_DECOMPOSED))
     loop = _Loop(graph, given, len(carried), len(sliced), steps, mode)
+    need(not light or loop.multiplications() <= _MOST_MULTIPLICATIONS, "a library is faster at its products")
     try:
         return loop.results(own=True)
     except NoLoopOperator:
@@ -140,6 +148,17 @@ class _Loop:
         self.kinds = kinds_of(graph, carried, sliced)
         self.made: list[Any] = list(graph.graph.output_node().args[0])
         need(all(isinstance(n, Node) and is_tensor(n) for n in self.made), "a result of its step is no tensor")
+
+    def multiplications(self) -> int:
+        """Of products, in a step, of what is carried by matrices that all rows share; those in half precision count twice."""
+        found = 0
+        for node in ancestors(self.made[: self.carried]):
+            product = node.target in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) and self.kinds[node] > SLICED
+            operands: Any = node.args[-2:] if product else ()
+            if any(self.kinds[a] == SAME for a in operands):
+                sizes = [*node.meta["val"].shape, operands[0].meta["val"].shape[1]]
+                found += math.prod(map(hint_of, sizes)) * (1 if node.meta["val"].dtype == torch.float32 else 2)
+        return found
 
     def results(self, *, own: bool) -> Tensors:
         """``own``: products of what each step has of its own stay in the loop, so that nobody keeps the states that they read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -29,6 +30,11 @@ def without_gradients(problem: Problem, options: Options, whole: Callable[[Probl
     """The same for a problem whose loops stay launches, or would be unrolled."""
     text = _written(problem, options, whole, _FEWEST)
     return text if "def time_loop" in text else ""
+
+
+def multiplies(source: str) -> bool:
+    """Whether a file has a loop in whose kernel products are sums: for many rows a library's may be faster, launches and all."""
+    return any("tl.sum(" in kernel.partition("\n\n\n")[0] for kernel in re.split(r"\ndef time_loop\w*_kernel", source)[1:])
 
 
 def _written(problem: Problem, options: Options, whole: Callable[[Problem, Options], str], fewest: int) -> str:

@@ -66,13 +66,20 @@ def time_loop(
             positions += 1
             need(positions <= _MOST_POSITIONS, "its step has too many dimensions")
             continue
-        if lanes is None and rows.rows and writer.largest * 4 <= _LANES:
-            lanes = len(rows.rows) - 1
+        shared = _shared_rows(rows, [*inputs[:carried], *results])
+        if lanes is None and shared and writer.largest * 4 <= _LANES:
+            lanes = shared[-1]
             continue
         kept = {*(range(carried) if known is None else known), *stored}
         return _Texts(writer, results, news, backwards, kept).loop()
     need(False, "its step was not written")
     raise AssertionError
+
+
+def _shared_rows(rows: RowDimensions, nodes: list[Any]) -> list[int]:
+    """Rows that all tensors have: a program may hold several of those."""
+    had = [{rows.row(node, d) for d in range(rank(node))} for node in nodes]
+    return [r for r in range(len(rows.rows)) if all(r in own for own in had)]
 
 
 def _sources(inputs: list[Node], carried: int, sliced: int) -> dict[Any, str]:

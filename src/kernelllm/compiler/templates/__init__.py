@@ -109,6 +109,9 @@ include_self) -> T``
 ``bag_rows(weight, indices,      bags         ``torch.embedding_bag(weight, indices, offsets)[0]``; ``mode`` is sum, mean or max;
 offsets, scales, mode, last,                  ``scales`` are per_sample_weights or None; ``last``: the last offset is that of the end;
 padding) -> T``                               ``padding`` is padding_idx, or negative
+``grid_sample(x, grid, mode,     image_       ``torch.nn.functional.grid_sample`` of images ``[N,C,H,W]``; ``mode`` is bilinear or
+padding_mode,                    samples      nearest; the padding any
+align_corners) -> T``
 ``grouped_matmul(a, b, ends,     grouped      ``a [M,K]``'s rows up to ``ends[g]`` times ``b[g]`` of ``b [G,K,N]``; zeros behind the
 allow_tf32=False) -> T``                      last end
 ``matrix_states(first, gate, k,  states       all ``S`` from ``first [B,K,V]`` on, where ``S = gate[t][:, :, None] * S + k[t].mT @

@@ -114,6 +114,22 @@ def conv_direct_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, images, O, C, D, H, W, o
                     stride_on, stride_oo, stride_od, stride_oh, stride_ow, HAS_BIAS, DENSE, INDEX)
 
 
+@triton.jit
+def conv_depthwise_line(acc, source, weights, whole, inside, columns, W, dil_w, up_w, stride_xw, stride_ww, KW: tl.constexpr):
+    """acc and what one line of a window adds: ``source`` points to lines, ``columns`` are what its first tap meets, all of it ``whole``."""
+    if whole:
+        for k_w in tl.static_range(KW):
+            x = tl.load(source + (columns + k_w * dil_w) * stride_xw)
+            acc += x.to(acc.dtype) * tl.load(weights + k_w * stride_ww).to(acc.dtype)
+    else:
+        for k_w in tl.static_range(KW):
+            w = columns + k_w * dil_w
+            mask = inside & ((w >= 0) & (w < W * up_w) & (w % up_w == 0))
+            x = tl.load(source + w // up_w * stride_xw, mask=mask, other=0.0)
+            acc += x.to(acc.dtype) * tl.load(weights + k_w * stride_ww).to(acc.dtype)
+    return acc
+
+
 @triton.jit(do_not_specialize=["D", "H", "W", "out_d", "out_h"])
 def conv_depthwise_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, O, D, H, W, out_d, out_h, out_w,
                           start_d, start_h, start_w, stride_d, stride_h, stride_w, dil_d, dil_h, dil_w, up_d, up_h, up_w,
@@ -126,26 +142,32 @@ def conv_depthwise_kernel(x_ptr, w_ptr, bias_ptr, out_ptr, O, D, H, W, out_d, ou
     pid = tl.program_id(0)
     w_tiles = tl.cdiv(out_w, BLOCK_W)
     h_tiles = tl.cdiv(out_h, BLOCK_H)
-    q_w = (pid % w_tiles * BLOCK_W + tl.arange(0, BLOCK_W))[None, :]
-    q_h = (pid // w_tiles % h_tiles * BLOCK_H + tl.arange(0, BLOCK_H))[:, None]
+    first_w, first_h = pid % w_tiles * BLOCK_W, pid // w_tiles % h_tiles * BLOCK_H
+    q_w, q_h = (first_w + tl.arange(0, BLOCK_W))[None, :], (first_h + tl.arange(0, BLOCK_H))[:, None]
     pid = pid // w_tiles // h_tiles
     q_d = pid % out_d
     o = pid // out_d % O
     image = (pid // out_d // O).to(tl.int64)
     source = x_ptr + image * stride_xn + (o // GROUP_O).to(tl.int64) * stride_xc
     weights = w_ptr + (o // GROUP_O) * stride_wg + (o % GROUP_O) * stride_wo
+    columns = (q_w * stride_w + start_w).to(tl.int64)
+    left, reach = first_w * stride_w + start_w, (KW - 1) * dil_w  # a transposed convolution's taps go to the left
+    right = left + (BLOCK_W - 1) * stride_w
+    dense = (left >= 0) & (left + reach >= 0) & (right < W) & (right + reach < W) & (up_d * up_h * up_w == 1)
     acc = tl.zeros((BLOCK_H, BLOCK_W), dtype=ACC)
     for k_d in range(KD):
         d = q_d * stride_d + start_d + k_d * dil_d
-        for k_h in tl.static_range(KH):
+        plane = source + (d // up_d).to(tl.int64) * stride_xd
+        of_d = weights + k_d * stride_wd
+        reads_d = (q_h < out_h) & (d >= 0) & (d < D * up_d) & (d % up_d == 0)
+        for k_h in range(KH):
             h = q_h * stride_h + start_h + k_h * dil_h
-            for k_w in tl.static_range(KW):
-                w = q_w * stride_w + start_w + k_w * dil_w
-                mask = (q_h < out_h) & (q_w < out_w) & (d >= 0) & (d < D * up_d) & (h >= 0) & (h < H * up_h) & (w >= 0) & (w < W * up_w)
-                mask = mask & (d % up_d == 0) & (h % up_h == 0) & (w % up_w == 0)
-                offset = (d // up_d).to(tl.int64) * stride_xd + (h // up_h).to(tl.int64) * stride_xh + (w // up_w).to(tl.int64) * stride_xw
-                x = tl.load(source + offset, mask=mask, other=0.0)
-                acc += x.to(ACC) * tl.load(weights + k_d * stride_wd + k_h * stride_wh + k_w * stride_ww).to(ACC)
+            top = first_h * stride_h + start_h + k_h * dil_h
+            whole = dense & (top >= 0) & (top + (BLOCK_H - 1) * stride_h < H) & (d >= 0) & (d < D)
+            inside = reads_d & (h >= 0) & (h < H * up_h) & (h % up_h == 0)
+            lines = plane + (h // up_h).to(tl.int64) * stride_xh
+            of_h = of_d + k_h * stride_wh
+            acc = conv_depthwise_line(acc, lines, of_h, whole, inside, columns, W, dil_w, up_w, stride_xw, stride_ww, KW)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + o).to(ACC)
     out = out_ptr + image * stride_on + o.to(tl.int64) * stride_oo + q_d.to(tl.int64) * stride_od
@@ -186,14 +208,15 @@ def conv_should_phase(products, phases):
 
 def conv_should_be_depthwise(channels, taps):
     """Whether the kernel for one input channel an output channel is the fastest, where it may be taken."""
-    return channels == 1 and taps[1] * taps[2] <= 64
+    return channels == 1 and taps[2] <= 64
 
 
 def conv_depthwise(x, weight, bias, out, start, stride, dilation, up, acc):
     """Launches conv_depthwise_kernel: x and out views [N, channels, D, H, W], weight [groups, O, 1, KD, KH, KW]."""
     groups, o = weight.shape[:2]
     out_d, out_h, out_w = out.shape[2:]
-    block_w = min(256, triton.next_power_of_2(out_w))
+    taps = weight.shape[4] * weight.shape[5]
+    block_w = min(256 if taps <= 25 else 1024 // min(8, triton.next_power_of_2(out_h)), triton.next_power_of_2(out_w))
     block_h = min(1024 // block_w, triton.next_power_of_2(out_h))
     grid = (x.shape[0] * groups * o * out_d * triton.cdiv(out_h, block_h) * triton.cdiv(out_w, block_w),)
     w_strides = weight.stride()[:2] + weight.stride()[3:]

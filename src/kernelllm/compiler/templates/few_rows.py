@@ -206,6 +206,7 @@ def few_rows_gated(a, b, gate, activation, b_bias, gate_bias):
     n = b.shape[1]
     out = torch.empty((m, n), device=a.device, dtype=a.dtype)
     block_m, block_n, block_k, warps, stages = joined_rows_tiles(m)
+    block_n = 64 if m > 1 and n >= 8192 else block_n
     few_rows_gated_kernel[(triton.cdiv(n, block_n),)](
         a, b, gate, a if b_bias is None else b_bias, a if gate_bias is None else gate_bias, out, m, n, k, *a.stride(), b.stride(1),
         gate.stride(1), b_bias is not None, activation, block_m, block_n, block_k, stages, num_warps=warps,

@@ -349,9 +349,14 @@ def number_text(value: torch.Tensor) -> str:
     if not value.is_floating_point():
         return repr(value.item())
     number = value.item()
-    texts = (f"{number:.{digits}g}" for digits in (6, 7, 8, 9))
-    text = next(t for t in texts if float32(t) == number or t == "nan") if value.dtype is torch.float32 else repr(number)
+    texts = (*(f"{number:.{digits}g}" for digits in (6, 7, 8, 9)), repr(number))  # the largest numbers, rounded, are none of float32
+    text = next(t for t in texts if t == "nan" or _is(t, number)) if value.dtype is torch.float32 else repr(number)
     return f'float("{text}")' if text.lstrip("-") in ("inf", "nan") else text
+
+
+def _is(text: str, number: float) -> bool:
+    """Whether a text stands for a number of single precision, and is in its range."""
+    return float32(text) == number and (abs(float(text)) <= torch.finfo(torch.float32).max or math.isinf(number))
 
 
 def float32(text: str) -> float:

@@ -22,14 +22,18 @@ _OF_SIZES: dict[Any, tuple[int, bool]] = {
 _TURNED = {sympy.Gt: sympy.Lt, sympy.Ge: sympy.Le, sympy.Lt: sympy.Gt, sympy.Le: sympy.Ge}
 
 
-def answer(stack: ExitStack) -> None:
-    """Until ``stack`` closes, such questions have an answer. Where a decision stands, torch does not see this file."""
+def answer(stack: ExitStack, told: Callable[[], None] = lambda: None) -> None:
+    """Until ``stack`` closes, such questions have an answer, which ``told`` is called for. Where a decision stands, torch does not see
+    this file."""
     plain: Callable[[torch.SymBool], bool] = torch.SymBool.__bool__
     files = {*symbolic_shapes.uninteresting_files(), __file__}
 
     def truth(question: torch.SymBool) -> bool:
         found = _of_rows(question)
-        return plain(question) if found is None else found
+        if found is None:
+            return plain(question)
+        told()
+        return found
 
     host_row_counts.read(stack)
     patch(stack, torch.SymBool, "__bool__", truth)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.compiler.capture.decompositions import pool_gradients, quantiles
+from kernelllm.compiler.capture.decompositions import grid_samples, pool_gradients, quantiles
 from kernelllm.compiler.capture.decompositions.size_checks import inside
 from kernelllm.compiler.capture.least_sizes import at_least
 
@@ -180,8 +180,10 @@ def multilabel_margin_loss(_: Any, x: Any, target: Any, size_average: Any = None
 def grid_sample(
     context: Any, x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Any:
-    """Volumes; for images there is a decomposition. Eight neighbours' places and weights would be written to memory: torch's kernel is
-    faster where it may be called."""
+    """Volumes; images have a template. Eight neighbours' places and weights would be written to memory: torch's kernel is faster where it
+    may be called."""
+    if x.dim() == 4:
+        return NotImplemented if _left_to_library(context) else grid_samples.of_images(context, x, grid, mode, padding_mode, align_corners)
     if x.dim() != 5 or mode == "bicubic" or (context.options.library and not context.options.backward):
         return NotImplemented
     nearest = mode == "nearest"

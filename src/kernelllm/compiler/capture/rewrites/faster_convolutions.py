@@ -2,9 +2,10 @@
 
 A window that moves by its own size meets every element once: the convolution is a product of patches and weights. cuDNN is far from its
 speed where there are few channels, as in the first layer of a vision transformer. One of each channel by itself is a sum over its
-window, unless cuDNN has a fast kernel for it: over two dimensions, side by side, channels last. A convolution over one dimension is one
-over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out channels-last. Large grouped ones over one
-dimension are kernels of ours (0.6 TFLOP/s with cuDNN 9 on an H200, in half precision). Those of one element stay beside small ones:
+window, unless cuDNN has a fast kernel for it: over two dimensions, side by side, channels last. Large windows are a kernel of ours.
+A convolution over one dimension is one over two with a height of 1: cuDNN has fast kernels for those, and Inductor lays them out
+channels-last. Large grouped ones over one dimension are kernels of ours (0.6 TFLOP/s with cuDNN 9 on an H200, in half precision). Those
+of one element stay beside small ones:
 turning tensors took 0.06 of 0.37 ms of a speaker model's block. Small grouped ones and those transposed by a stride stay as they are,
 and so do all others in their graph: tensors would be turned from one layout to the other and back.
 Transposed ones of each channel by itself are sums, too, and so are those to one, two or three channels. A transposed convolution of
@@ -24,7 +25,14 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
-from kernelllm.compiler.capture.rewrites.depthwise import all_alone, put_gradients, sum_over_channels, sum_over_spread, sum_over_window
+from kernelllm.compiler.capture.rewrites.depthwise import (
+    all_alone,
+    by_planes,
+    put_gradients,
+    sum_over_channels,
+    sum_over_spread,
+    sum_over_window,
+)
 from kernelllm.compiler.options import Options
 
 aten = torch.ops.aten
@@ -42,7 +50,7 @@ def rewrite(graph: GraphModule, options: Options) -> None:
         _put(node, Editor(graph, node, namespace, options), _turned_round)
     found = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
     alone = all_alone(graph)
-    rules = functools.partial(_window, alone), sum_over_spread, sum_over_channels, _groups
+    rules = functools.partial(_window, alone), by_planes, sum_over_spread, sum_over_channels, _groups
     kept = [node for node in found if not any(_put(node, Editor(graph, node, namespace, options), rule) for rule in rules)]
     one_layout = all(not node.args[6] and node.args[8] == 1 for node in kept if node.meta["val"].dim() == 3)
     small = any(node.args[1].meta["val"].dim() == 3 and not _pointwise(node) and not _worth_it(node) for node in kept)

@@ -65,7 +65,7 @@ def rules(all_rules: Mapping[Any, Rule]) -> dict[Any, Rule]:
     products = {operator: only(all_rules[operator]) for operator in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)}
     pools = {aten.max_pool2d_with_indices: max_pool(2, by_torch=True), aten.max_pool3d_with_indices: max_pool(3, by_torch=True)}
     averages = {operator: all_rules[operator] for operator in (aten.avg_pool2d, aten.avg_pool3d)}
-    sums = {operator: all_rules[operator] for operator in (aten.scatter_add, aten.scatter_reduce, aten.index_put)}
+    sums = {operator: all_rules[operator] for operator in (aten.scatter_add, aten.scatter_reduce, aten.index_put, aten.index_add)}
     ranked = {aten.topk: _of_short_rows(all_rules[aten.topk]), aten.sort: short_sorts.sort, aten.cumsum: long_scans.cumsum}
     return products | pools | low_memory_pools() | averages | sums | ranked
 

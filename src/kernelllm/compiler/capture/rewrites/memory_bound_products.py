@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, VIEWS, Editor, called, reads_memory
+from kernelllm.compiler.capture.graph_editor import CONVERT, HALF, STORED, VIEWS, Editor, called, reads_memory
 from kernelllm.compiler.capture.rewrites.stacked_steps import is_elementwise
 
 aten = torch.ops.aten
@@ -23,6 +23,11 @@ _TERMS = 256
 """Terms up to which such a product joins the kernel that makes its larger operand, which then lies nowhere."""
 _LONG = 1024
 """Rows from which on a product with one column keeps a GPU busy as a sum along each."""
+_LOADS = 8
+"""Loads from which on Inductor stores an elementwise result, be it broadcast from less."""
+_MOVES = (
+    *VIEWS, aten.expand.default, aten.permute.default, aten.clone.default, aten.unsqueeze.default, aten.slice.Tensor, aten.cat.default,
+)  # fmt: skip
 _MUCH = 2**28
 """Multiplications from which on rows that begin at multiples of 16 bytes are worth a copy of the operands."""
 
@@ -61,6 +66,7 @@ def as_sum(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node:
     # the larger operand is read as it is: a view of it would have to lie in memory
     parts = [t or (w.call(aten.reshape.default, u, [*batch, w.size(u, 1), w.size(u, 2)]) if any(whole) else u)
              for t, u in zip(whole, (a, b), strict=True)]  # fmt: skip
+    _store_long(parts)
     left, right = (w.call(aten.unsqueeze.default, w.call(CONVERT, t, sums) if kind in HALF else t, len(batch) + d)
                    for t, d in zip(parts, (2, 0), strict=True))  # fmt: skip
     out = w.call(aten.sum.dim_IntList, w.call(aten.mul.Tensor, left, right), [len(batch) + 1])
@@ -68,6 +74,26 @@ def as_sum(w: Editor, a: Node, b: Node, bias: Node | None = None) -> Node:
         out = w.call(aten.add.Tensor, out, w.call(CONVERT, bias, sums) if kind in HALF else bias)
     out = w.call(CONVERT, out, kind) if kind in HALF else out
     return w.call(aten.reshape.default, out, [w.size(a, 0), w.size(a, 1), w.size(b, 2)]) if any(whole) else out
+
+
+def _store_long(operands: list[Node]) -> None:
+    """Have an operand stored that is made of so many tensors (a rotation's halves, sines and cosines) that Inductor would store something
+    for it: its terms, of which there are as many for each row or column of the other."""
+    counts = {operand: _loads(operand) for operand in operands}
+    for operand in sorted(counts, key=lambda one: -counts[one]):
+        if sum(counts.values()) > _LOADS and counts[operand] > 2:
+            operand.meta[STORED] = True
+            counts[operand] = 1
+
+
+def _loads(node: Node) -> int:
+    """How many elements of memory an element of a result is made of, as far as that goes beyond :data:`_LOADS`."""
+    if node.op != "call_function" or STORED in node.meta or not (is_elementwise(node.target) or node.target in _MOVES):
+        return 1
+    count = 0
+    for source in node.all_input_nodes:
+        count += _loads(source) if isinstance(source.meta.get("val"), torch.Tensor) and count <= _LOADS else 0
+    return max(count, 1)
 
 
 def _sum_in_place(w: Editor, a: Node, b: Node) -> Node | None:

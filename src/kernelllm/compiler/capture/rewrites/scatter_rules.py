@@ -1,4 +1,4 @@
-"""Scatters: sums take place in float32, or without atomics where all places differ; the largest and smallest have a template."""
+"""Scatters: sums in float32, or without atomics where places differ or come in a row; the largest and smallest have a template."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from kernelllm.compiler.capture.graph_editor import Editor
-from kernelllm.compiler.capture.rewrites.distinct_positions import distinct
+from kernelllm.compiler.capture.rewrites.distinct_positions import distinct, times_in_a_row
 
 aten = torch.ops.aten
 
@@ -18,7 +19,33 @@ def _scatter_add(w: Editor, x: Node, dim: int, index: Node, src: Node) -> Node |
     """In float32, as :func:`_index_put`; what comes to places that differ is added to what lies there."""
     if x.meta["val"].dim() and _alike(index, src) and distinct(index, dim):
         return w.call(aten.scatter.src, x, dim, index, w.call(aten.add.Tensor, w.call(aten.gather.default, x, dim, index), src))
+    if _alike(index, src) and (made := _sum_of_runs(w, x, dim, index, src)):
+        return made
     return _in_float32(w, x, src, lambda whole, added: w.call(aten.scatter_add.default, whole, dim, index, added))
+
+
+def _index_add(w: Editor, x: Node, dim: int, index: Node, src: Node, *, alpha: float = 1) -> Node | None:
+    """Rows that come a number of times in a row; torch's own form is another scatter, which has its rule."""
+    return _sum_of_runs(w, x, dim, index, src) if alpha == 1 and index.meta["val"].dim() == 1 else None
+
+
+def _sum_of_runs(w: Editor, x: Node, dim: int, index: Node, src: Node) -> Node | None:
+    """What comes to one place lies together: ``x`` plus sums of neighbours, without atomics."""
+    whole, given = x.meta["val"], src.meta["val"]
+    if not whole.dim() or whole.dim() != given.dim() or not whole.dtype.is_floating_point or whole.dtype != given.dtype:
+        return None
+    dim = dim % whole.dim()
+    times = times_in_a_row(index, dim if index.meta["val"].dim() > 1 else 0, whole.shape[dim])
+    others = [pair for d, pair in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim]
+    if times is None or not all(statically_known_true(a == b) for a, b in others):
+        return None
+    sizes: list[Any] = [w.size(src, d) for d in range(given.dim())]
+    sizes[dim : dim + 1] = [w.size(x, dim), times]
+
+    def summed(lying: Node, added: Node) -> Node:
+        return w.call(aten.add.Tensor, lying, w.call(aten.sum.dim_IntList, w.call(aten.reshape.default, added, sizes), [dim + 1]))
+
+    return _in_float32(w, x, src, summed) or summed(x, src)
 
 
 def _scatter_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True) -> Node | None:
@@ -61,6 +88,8 @@ def _index_put(w: Editor, x: Node, indices: Any, added: Node, accumulate: bool =
     if accumulate and alone and distinct(at, 0):
         lying = w.call(aten.index.Tensor, x, indices)
         return w.call(aten.index_put.default, x, indices, w.call(aten.add.Tensor, lying, added)) if _alike(lying, added) else None
+    if accumulate and alone and (made := _sum_of_runs(w, x, len(indices) - 1, at, added)):
+        return made
     return _in_float32(w, x, added, lambda *wide: w.call(aten.index_put.default, wide[0], indices, wide[1], True)) if accumulate else None
 
 
@@ -74,6 +103,6 @@ def _in_float32(w: Editor, x: Node, added: Node, summed: Callable[..., Node]) ->
 
 
 Rule = Callable[..., Node | None]
-SUMS: dict[Any, Rule] = {aten.index_put: _index_put, aten.scatter_add: _scatter_add}
+SUMS: dict[Any, Rule] = {aten.index_add: _index_add, aten.index_put: _index_put, aten.scatter_add: _scatter_add}
 EXTREMES: dict[Any, Rule] = {aten.scatter_reduce: _scatter_reduce, aten.index_reduce: _index_reduce}
 __all__ = ["EXTREMES", "SUMS"]

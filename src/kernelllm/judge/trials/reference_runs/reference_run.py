@@ -23,7 +23,7 @@ from kernelllm.judge.trials.comparison.rerounded_outputs import might_be_reround
 from kernelllm.judge.trials.comparison.rounding_flips import excuse_flips, few_flips, partly_off
 from kernelllm.judge.trials.comparison.same_computation import MUCH, cast_like, finite_share, same_shapes
 from kernelllm.judge.trials.comparison.turned_elements import far_off_without_reason
-from kernelllm.judge.trials.reference_runs.chosen_sets import ChosenSets
+from kernelllm.judge.trials.reference_runs.chosen_sets import ChosenSets, ExactNumbers
 from kernelllm.judge.trials.reference_runs.overflows import with_finite_numbers
 from kernelllm.judge.trials.reference_runs.topk_ties import Choice, nearest_elements, takes_position_twice, with_reference_positions
 from kernelllm.judge.trials.reference_runs.turned_signs import as_decided, turned_output
@@ -224,11 +224,12 @@ class ReferenceRun:
         return replace(again, within_eager_error=True) if again.ok else found
 
     def _with_chosen_sets(self, value: Any, rules: Rules, of: Callable[[Expected], Expected], found: Comparison) -> Comparison:
-        """With the positions that it gives out as those of a top-k, where rounding alone tells them from the reference's own."""
+        """With the positions that it gives out as those that an operator chose, where rounding alone tells them from its own."""
         positions = [t for t in nested.tensors(value) if t.dtype == torch.int64 and t.dim()]
         if not positions or not same_shapes(value, of(self.expected).value):
             return found
-        other = self.under(mode := ChosenSets(positions, self.step))
+        self.in_double_under(exact := ExactNumbers())
+        other = self.under(mode := ChosenSets(positions, self.step, exact.found, equal=rules.scaled))
         if other is None or not mode.taken:
             return found
         again = compare(value, of(Expected(other)), rules)
