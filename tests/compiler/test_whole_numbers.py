@@ -100,7 +100,7 @@ def get_init_inputs(): return []
 
 
 @pytest.mark.parametrize(("options", "by_torch"), [
-    (Options(), True), (Options(extern="allow", symbolic=False), True), (Options(extern="allow", symbolic=False, mixed=True), False),
+    (Options(), False), (Options(extern="allow", symbolic=False), True), (Options(extern="allow", symbolic=False, mixed=True), False),
 ])  # fmt: skip
 def test_whole_numbers_of_64_bits_are_sorted_by_torch_unless_they_are_positions(options: Options, by_torch: bool) -> None:
     """Inductor would sort a row this short in a kernel of its own."""

@@ -76,7 +76,7 @@ class CandidateFile(MainGraph):
             if not elsewhere:
                 break
             compared |= elsewhere
-        relations = [*self._multiples(lines, paths, relations), *relations]
+        relations = [*self._multiples(lines, paths, relations), *relations, *self._held_rows(lines)]
         lost = [f"{name} = {value}" for name, value in loose.items()]
         entry = self.fixed.entry() if self.fixed else []
         first = self.guards.first(lines)
@@ -94,6 +94,13 @@ class CandidateFile(MainGraph):
         top += [*kept, *(line for some in layouts if len(some) > 1 for line in some)]
         top = [*self.guards.autocast(), *top]
         return [*self.guards.given(), *self.unpacked([*top, text]), *top]
+
+    def _held_rows(self, read: list[str]) -> list[str]:
+        """Statements that refuse rows of which a program holds several, and which are too long for that."""
+        known = set(re.findall(r"\w+", " ".join(line.partition(" = ")[0] for line in read)))
+        held = {size: most for size, most in self.kernels.held.items() if set(re.findall(r"[A-Za-z_]\w*", size)) <= known}
+        conditions = {} if self.guards.silent else {f"{size} > {most}": f"{size} <= {most}" for size, most in held.items()}
+        return refused(conditions, "the kernels were written for", "ValueError")
 
     def _multiples(self, read: list[str], paths: dict[str, str], checked: list[str]) -> list[str]:
         """Statements that ask for multiples where sizes are read by division, for places that no statement in ``checked`` looks at."""

@@ -52,6 +52,8 @@ class FileKernels:
                 made.params = [p for p in made.params if p != "xnumel" or not made.columns]
                 column_sums.summed(made.body)
         self.persistent = {k: c.persistent for k, c in cleaned.items()}
+        self.held: dict[str, int] = {}
+        """Sizes of rows of which a program holds several, and how long those may be. Known once launches are written."""
         self.merged = find(cleaned, self.configs)
         self.cleaned = {k: cleaned[first] for k, first in self.merged.written.items()}
         self._sizes: dict[int, dict[str, Any]] = {}

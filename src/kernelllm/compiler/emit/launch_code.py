@@ -12,6 +12,9 @@ from kernelllm.compiler.emit.kernels.readable_names import fresh_name
 from kernelllm.compiler.inductor.kernel_source import Kernel
 from kernelllm.compiler.inductor.wrapper_lines import Launch
 
+_MOST_HELD = 2**20
+"""Elements of a block of Triton's."""
+
 
 @dataclass
 class WrittenLaunch(Launch):
@@ -98,6 +101,9 @@ class LaunchWriter:
                 value = str(min(limit, _power(int(self.kernels.size(launch, numel)))))
             else:
                 value = str(limit)
+            if value.startswith("max(") and (beside := _power(chosen.blocks.get("XBLOCK", 1)) * _power(chosen.blocks.get("YBLOCK", 1))) > 1:
+                size = self.kernels.host.size(self.kernels.size(launch, numel))
+                self.kernels.held[size] = min(_MOST_HELD // beside, self.kernels.held.get(size, _MOST_HELD))
             result.append((done.names.get(block, block), value))
         return result
 
