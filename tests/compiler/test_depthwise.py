@@ -186,7 +186,10 @@ def test_few_channels_keep_the_layout_in_which_torch_has_a_fast_kernel(channels:
     assert "channels_last" in compiled(Problem(name="blurred", source=source), Options(extern="allow", symbolic=False))
 
 
-@pytest.mark.parametrize(("window", "channels", "ours"), [((6, 11), 48, True), ((7, 7), 16, True), ((7, 7), 48, False), ((31,), 48, False), ((31,), 16, True)])
+@pytest.mark.parametrize(
+    ("window", "channels", "ours"),
+    [((6, 11), 48, True), ((7, 7), 16, True), ((7, 7), 48, False), ((31,), 48, False), ((31,), 16, True)],
+)
 def test_large_windows_and_their_gradient_are_a_kernel_in_torchs_layout(window: tuple[int, ...], channels: int, ours: bool) -> None:
     ones, padding = [1] * len(window), [n // 2 for n in window]
 
