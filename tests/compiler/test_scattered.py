@@ -166,3 +166,22 @@ def test_the_gradient_of_a_number_picked_from_each_row_is_a_comparison(judge: Ju
     assert forward.count("row_logsumexp(") <= 1
     verdict = judge.judge(problem(PICKED), candidate)
     assert verdict.correct, verdict.message
+
+
+TWO_SUMS = """
+class Model(nn.Module):
+    def forward(self, x, source, target):
+        n, width = x.shape[0] // 4, x.shape[1]
+        y = torch.tanh(x)
+        first = torch.zeros(n, width, device=x.device).index_add(0, source, y * 2)
+        second = torch.zeros(n, width, device=x.device).index_add(0, target, y)
+        return first, second
+rows, width = ROWS, 64
+def get_inputs(): return [torch.randn(rows, width), torch.randint(0, rows // 4, (rows,)), torch.randint(0, rows // 4, (rows,))]
+"""
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(2**12, 1), (2**19, 2)])
+def test_sums_at_positions_that_do_not_fit_a_cache_together_are_kernels_apart(rows: int, kernels: int) -> None:
+    source = compiled(problem(TWO_SUMS.replace("ROWS", str(rows))), Options(extern="allow", symbolic=False, mixed=True))
+    assert sum("tl.atomic_add" in kernel for kernel in source.split("@triton.jit")) == kernels

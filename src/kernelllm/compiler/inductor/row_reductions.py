@@ -31,6 +31,10 @@ ACROSS = 2**17
 """Elements of a reduction across memory that stays in one kernel on that path: a second one takes longer to begin than this does."""
 
 
+CACHED = 2**25
+"""Bytes that stay in a GPU's second cache while others are read."""
+
+
 def few_across(rows: int, length: int) -> bool:
     """Whether so many sums across memory, of so many elements each, are one kernel that holds them in registers."""
     return length <= _INNER and rows * length <= ACROSS
@@ -61,6 +65,7 @@ def choices(options: Options, *, backward: bool = False) -> Any:
         @staticmethod
         def can_fuse(scheduler: Any, node1: Any, node2: Any, shared_data_score: int) -> bool:
             apart = node1.is_reduction() != node2.is_reduction() and _searches(node1 if node2.is_reduction() else node2)
+            apart = apart or _crowded(node1, node2)
             return not apart and bool(InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score))
 
     if options.library and options.persistent == "auto":
@@ -86,6 +91,20 @@ def choices(options: Options, *, backward: bool = False) -> Any:
 def _searches(node: Any) -> bool:
     """Whether it looks up where numbers belong: in a kernel that sums rows, each lane of a row would search the same."""
     return any(body.op_counts["bucketize"] for n in node.get_nodes() if (body := getattr(n, "_body", None)) is not None)
+
+
+def _crowded(*nodes: Any) -> bool:
+    """Whether both add to buffers in no order that are together larger than what a cache holds: each by itself stays in it.
+
+    On an H200 a kernel with three of 20 MB took 0.33 ms, and three kernels together 0.16."""
+    targets = [{d.name for d in node.read_writes.writes if getattr(d, "mode", None) == "atomic_add"} for node in nodes]
+    return all(targets) and sum(map(_bytes, set().union(*targets))) > CACHED
+
+
+def _bytes(name: str) -> int:
+    from torch._inductor.virtualized import V
+
+    return hint(V.graph.get_numel(name)) * int(V.graph.get_dtype(name).itemsize)
 
 
 @contextmanager
