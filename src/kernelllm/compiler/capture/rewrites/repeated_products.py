@@ -27,9 +27,14 @@ def merge(graph: GraphModule) -> None:
             same[node] = first.setdefault((node.target, _key(known)), node)
         except TypeError:  # an argument that has no hash
             continue
-        if same[node] is not node and str(node.target).startswith(HEAVY):
+        if same[node] is not node and str(node.target).startswith(HEAVY) and not (_given_out(node) and _given_out(same[node])):
             node.replace_all_uses_with(same[node])
     graph.graph.eliminate_dead_code()
+
+
+def _given_out(node: Node) -> bool:
+    """Whether its memory is an output's: two of them lie apart."""
+    return any(user.op == "output" or (getattr(user.target, "is_view", False) and _given_out(user)) for user in node.users)
 
 
 def _once(operator: torch._ops.OpOverload) -> bool:
