@@ -812,3 +812,24 @@ def test_a_fault_in_what_is_for_speed_alone_costs_no_path(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("kernelllm.compiler.capture.rewrites.faster_templates.fuse", fails)
     assert "def forward_at_known_sizes" in compiled(problem(WAVES), Options(fixed=True, mixed=True))
+
+
+TWO_CONVOLUTIONS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(width, width, 3, padding=1), nn.Conv2d(width, width, 1)
+        self.half()
+    def forward(self, x):
+        return self.first(x).relu() + self.second(x)
+batch, width, side = 4, 96, 32
+def get_inputs(): return [torch.randn(batch, width, side, side, dtype=torch.float16)]
+def get_init_inputs(): return [width]
+"""
+
+
+def test_an_input_is_laid_out_once_for_all_convolutions_that_read_it() -> None:
+    source = compiled(problem(TWO_CONVOLUTIONS), Options(extern="allow", symbolic=False, mixed=True))
+    forward = source[source.index("    def forward(") :]
+    assert forward.count("dtype=torch.float16, memory_format=torch.channels_last") == 1
+    assert forward.count("torch.nn.functional.conv2d(") == 2

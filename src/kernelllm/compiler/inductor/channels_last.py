@@ -60,6 +60,8 @@ def prefer_channels_last(stack: ExitStack, options: Options) -> None:
         if options.mixed and V.graph.layout_opt and rounds and len(x.get_size()) == _VOLUMES and window[-1] == 1:
             x.realize()
             x, weight = laid_out(x), laid_out(weight)
+        if options.mixed and V.graph.layout_opt and len(x.get_size()) == len(weight.get_size()) == _IMAGES and _is_input(x):
+            x = laid_out(x)  # another convolution may read it as well
         return convolution(x, weight, bias, *window)
 
     ours = {target: lower, aten.convolution_backward.default: lower_backward, aten.convolution.default: lower_convolution}
@@ -69,6 +71,12 @@ def prefer_channels_last(stack: ExitStack, options: Options) -> None:
         else:
             stack.callback(lowering.lowerings.pop, operator)
         lowering.lowerings[operator] = lowered
+
+
+def _is_input(tensor: Any) -> bool:
+    from torch._inductor import ir
+
+    return isinstance(getattr(tensor.data, "data", None), ir.InputBuffer)
 
 
 def follow(graph: torch.fx.GraphModule) -> None:
