@@ -86,6 +86,7 @@ def _every_size(position: int, seeds: int, variants: bool, small: bool) -> Itera
 
 
 def _first_size(variants: bool) -> Iterator[PlannedTrial]:
+    """New kinds come last: a trial's seed follows its number, and some wrong candidates are seen with some seeds alone."""
     if variants:
         yield PlannedTrial(REPEATED, only_if_fast=True)
     yield PlannedTrial(state=RANDOM)
@@ -95,7 +96,6 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield from [PlannedTrial(REPEATED, only_if_fast=True)] * 2  # after others, and after themselves
         yield from [PlannedTrial(TOUCHED, only_if_fast=True)] * 2  # one change may be where a candidate looks
         yield PlannedTrial("normal", FAINT, only_if_fast=True)
-        yield PlannedTrial("normal", FEW_LARGE, only_if_fast=True)
         yield PlannedTrial("normal", AMPLIFIED, only_if_fast=True)
         for distribution, state in zip_longest(_ROTATION, TOUCHED_STATES):
             yield PlannedTrial(distribution, only_if_fast=True)
@@ -104,6 +104,7 @@ def _first_size(variants: bool) -> Iterator[PlannedTrial]:
         yield from (PlannedTrial("normal", state, only_if_fast=True) for state in TOUCHED_ALONE)
         yield from (PlannedTrial(kind, only_if_fast=True) for kind in _ONCE)
         yield PlannedTrial("normal", EXCHANGED, only_if_fast=True)
+        yield PlannedTrial("normal", FEW_LARGE, only_if_fast=True)
 
 
 class TrialSeeds:
