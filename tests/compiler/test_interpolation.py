@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from compiled import problem
 
 from kernelllm.compiler.compiler_writer import compiled
@@ -101,3 +103,18 @@ def test_floor_division_goes_by_the_remainder(quick: Judge) -> None:
     """The quotient rounds to a whole number where the exact one is below it."""
     verdict = quick.judge(problem(FLOORED), Candidate(source=compiled(problem(FLOORED), Options())))
     assert verdict.correct, verdict.message
+
+
+GRIDS = """
+class Model(nn.Module):
+    def forward(self, x, grid):
+        return F.grid_sample(x, grid, align_corners=False)
+def get_inputs(): return [torch.randn(4, 8, 12, 12), torch.rand(4, 5, 6, 2) * 2 - 1]
+"""
+
+
+def test_a_grid_for_other_images_is_refused() -> None:
+    file: dict[str, object] = {}
+    exec(compile(compiled(problem(GRIDS), Options()), "written", "exec"), file)
+    with pytest.raises(ValueError, match="grid"):
+        file["ModelNew"]()(torch.randn(4, 8, 12, 12), torch.rand(2, 5, 6, 2))  # type: ignore[operator]

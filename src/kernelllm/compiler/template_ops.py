@@ -132,6 +132,11 @@ def _matmul(a: Any, b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
+def _grid_sample(x: Any, grid: Any, *_: Any) -> Any:
+    torch._check(x.shape[0] == grid.shape[0])
+    return x.new_empty((x.shape[0], x.shape[1], grid.shape[1], grid.shape[2]))
+
+
 def _matmul_three(a: Any, b: Any, c: Any, d: Any, *_: Any, **__: Any) -> Any:
     return tuple(a.new_empty((a.shape[0], weight.shape[0])) for weight in (b, c, d))
 
@@ -300,7 +305,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "sort": _indexed(_same),
     "topk": _indexed(_topk),
     "bag_rows": lambda weight, _, offsets, scales, mode, last, padding: weight.new_empty((offsets.shape[0] - last, weight.shape[1])),
-    "grid_sample": lambda x, grid, *_: x.new_empty((x.shape[0], x.shape[1], grid.shape[1], grid.shape[2])),
+    "grid_sample": _grid_sample,
     "grouped_matmul": lambda a, b, *_, **__: a.new_empty((a.shape[0], b.shape[2])),
     "matrix_states": _matrix_states,
     "bincount": _bincount,
