@@ -15,6 +15,7 @@ import msgspec
 import torch
 
 from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of, one_device
+from kernelllm.app.live.filled_arguments import Filled, filled
 from kernelllm.app.live.kept_tensors import KeptTensors, kept_state, no_other_dice
 from kernelllm.app.live.program import Signature
 from kernelllm.app.live.recurrent_results import not_unrolled
@@ -60,11 +61,12 @@ class LiveGraph:
     inputs: list[torch.Tensor]
     signature: Signature
     output: Flattened
-    """How the graph's outputs make the module's result."""
+    """How the graph's outputs make the module's result; with further ones for ``fills``, a pair of it and these."""
     plain: dict[str, Any]
     """Arguments that are numbers, strings or None, by name: the graph holds for these values."""
     float32_alone: bool = False
     """Whether the module does something else in half precision, such as a conversion back to the type of its input."""
+    fills: Filled | None = None
     left: tuple[str, ...] = ()
     """Tensors that the module's calls leave in it, and that the graph does not make."""
 
@@ -72,16 +74,20 @@ class LiveGraph:
 class _Flat(torch.nn.Module):
     """The module with tensors alone in and out."""
 
-    def __init__(self, module: torch.nn.Module, names: BoundCalls, nest: Flattened, told: Callable[[Flattened], None]) -> None:
-        """``told`` is given the structure of the result: export puts back what a forward changes in its module."""
+    def __init__(self, module: torch.nn.Module, names: BoundCalls, nest: Flattened, told: Callable[[Any], None]) -> None:
+        """``told`` is given the result's structure and what fills arguments: export puts back what a forward changes in its module."""
         super().__init__()
         self.module = module
         self._names, self._nest, self._told = names, nest, told
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        args, kwargs = self._names.call(self._nest.build(tensors))
+        named = self._nest.build(tensors)
+        args, kwargs = self._names.call(named)
+        result = self.module.forward(*args, **kwargs)
+        further: list[torch.Tensor] = []
+        fills = filled(named, self._nest, tensors, further)
         results: list[torch.Tensor] = []
-        self._told(flatten(self.module.forward(*args, **kwargs), results, "The result of the module"))
+        self._told((flatten(result if fills is None else (result, further), results, "The result of the module"), fills))
         return tuple(results)
 
 
@@ -108,7 +114,7 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     one_device(module, dict(zip(found, tensors, strict=True)))
     depends: dict[str, bool] = {}
     kept = KeptTensors(module, lambda: depends.update(_first_run(module, names, nest, tensors)))
-    outputs: list[Flattened] = []
+    outputs: list[tuple[Flattened, Filled | None]] = []
     flat = _Flat(module, names, nest, outputs.append)
     program = _exported(flat, tensors)
     graph = program.graph_module
@@ -125,7 +131,7 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
         writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state),
         halves=not alone, **_sizes(places),
     )  # fmt: skip
-    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain, alone, left)
+    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1][0], plain, alone, outputs[-1][1], left)
 
 
 def _first_run(module: torch.nn.Module, names: BoundCalls, nest: Flattened, tensors: list[torch.Tensor]) -> dict[str, bool]:
