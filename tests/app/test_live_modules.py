@@ -113,6 +113,31 @@ class Gated(nn.Module):
         return a * b.sigmoid()
 
 
+class FloatNorm(nn.Module):
+    """As norms of language models: in float32, and back to the type of what came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.next = nn.Parameter(torch.rand(4) + 0.5), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.float32)
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return torch.softmax(self.next(self.weight * wide.to(x.dtype)), -1, dtype=torch.float32).to(x.dtype)
+
+
+@torch.no_grad()
+def test_a_module_that_converts_back_to_the_type_of_its_input_has_kernels_in_half_precision() -> None:
+    net = FloatNorm().eval()
+    made = with_kernels(net, torch.randn(3, 4))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        made.to(dtype)
+        for rows in (3, 5):
+            x = torch.randn(rows, 4, dtype=dtype)
+            assert torch.equal(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 6
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_compared_once(dtype: torch.dtype) -> None:
