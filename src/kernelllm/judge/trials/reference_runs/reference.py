@@ -347,8 +347,8 @@ class Reference:
         numbers: range = _FIRST, order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
         exactly: bool = False,
     ) -> Iterator[Any]:  # fmt: skip
-        """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
-        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes. ``exactly``: inputs, parameters and what working
+        """Outputs in float64 with the last bits of inputs, state and all that is computed changed at random. They show what an
+        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes. ``exactly``: inputs, state and what working
         precision holds of the rest stay."""
         dtypes = {t.dtype for t in self._floating(inputs)}
         roundings *= _OF_DOUBLE if dtypes and dtypes <= {torch.float64, torch.complex128} else 1.0
@@ -358,8 +358,7 @@ class Reference:
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number)
-                for parameter in () if exactly else model.parameters():
-                    parameter.copy_(rounding_noise.add_rounding_noise(parameter, generator, roundings))
+                rounding_noise.add_noise_to_state(model, generator, 0.0 if exactly else roundings)
                 private = to_float64(inputs) if exactly else rounding_noise.add_rounding_noise(to_float64(inputs), generator, roundings)
                 with rounding_noise.Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
                     perturbed = self.called(model)(*private)
