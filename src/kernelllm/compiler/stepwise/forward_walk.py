@@ -20,6 +20,7 @@ from kernelllm.core.text import syntax_tree
 _NUMBER = (bool, int, float)
 _PLAIN = (bool, int, float, str, tuple, list, torch.Size, type(None), torch.dtype)
 _EXTREMES: Final = ("max", "min")
+_HOST_CALLS: Final = step_rules.VIEWS | {"zeros_like", "ones_like", "full_like"}
 
 
 class Walk:
@@ -352,7 +353,7 @@ class _OfHost(ast.NodeTransformer):
         self.walk = walk
 
     def visit(self, node: ast.AST) -> Any:
-        computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in step_rules.VIEWS)
+        computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in _HOST_CALLS)
         value = self.walk.evaluated(node) if computes and isinstance(node, ast.expr) else None
         if isinstance(value, torch.Tensor) and isinstance(node, ast.expr):
             return syntax(self.walk.held_text(node))
