@@ -123,8 +123,8 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
-    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch.nn.functional", "avg_pool2d", "avg_pool3d"),
-    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch", "max_pool2d", "max_pool3d"),
+    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch.nn.functional", "avg_pool2d;avg_pool3d"),
+    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch", "max_pool2d;max_pool3d"),
     *_each(
         "compiler/capture/intercept.py", "tracing needs no GPU; windows keep a symbolic length", "torch._subclasses.functional_tensor",
         "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step);"
