@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from kernelllm.judge.isolation.candidate_process import CandidateProcess, CandidateRun
@@ -125,9 +126,7 @@ class OutputComparison:
             return ()
         # Deep in a network a statistic of few values may be off by as much as eager's own.
         run.refine(rounding=True)
-        for more in (iter(()), run.all_roundings()):
-            for _ in more:  # each leaves its buffers
-                pass
+        for _ in chain((None,), run.all_roundings()):  # each run leaves its buffers
             wrong = tuple(n for n in wrong if not same(n, reference.expected_buffer(n, run)))
             if not wrong:
                 break
