@@ -117,14 +117,14 @@ CAPTURE = (
         "gradient;kron;take_along_dim;vander;chain_matmul;tril_indices;triu_indices;Tensor.kron;Tensor.take_along_dim",
     ),
     *_each("compiler/capture/decompositions/size_readers.py", "sizes stay symbols", "torch.nn.functional", "unfold;fold"),
-    *_each("compiler/capture/decompositions/size_readers.py", "a window over all is a reduction", "torch.nn.functional",
-           "avg_pool2d;avg_pool3d;max_pool2d;max_pool3d"),
     *_each("compiler/capture/decompositions/size_readers.py", "sizes stay symbols", "torch", "Tensor.unfold"),
     *_each("compiler/capture/decompositions/size_readers.py", "sizes stay symbols", "torch.fft", "fftfreq;rfftfreq"),
     *_each("compiler/capture/intercept.py", "C++ reads sizes as numbers", "torch.linalg", "multi_dot;norm;matrix_norm"),
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
+    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch.nn.functional", "avg_pool2d;avg_pool3d"),
+    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch", "max_pool2d;max_pool3d"),
     *_each(
         "compiler/capture/intercept.py", "tracing needs no GPU; windows keep a symbolic length", "torch._subclasses.functional_tensor",
         "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step);"

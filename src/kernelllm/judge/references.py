@@ -105,7 +105,7 @@ class References:
             if found is not None and any(bound > longest(problem, found) for bound in bounds):
                 longer = larger(problem, _own(tried), BEYOND, few=True) or found
                 found = longer if longest(problem, longer) > longest(problem, found) else found
-            run = None if found is None else self._prepared(problem, found, tried)
+            run = None if found is None else self._prepared(problem, found, tried, backward=False)  # programs are sampled of a forward
             return [] if run is None else [run, *negated_run(run)]  # what is zero in one run shows in the other
 
         with self._kept_runs(problem, fixed, (BEYOND, *bounds), made) as runs:
@@ -161,10 +161,12 @@ class References:
                 break
         return runs
 
-    def _prepared(self, problem: Problem, overrides: dict[str, Any], tried: Sequence[Reference]) -> PreparedRun | None:
+    def _prepared(
+        self, problem: Problem, overrides: dict[str, Any], tried: Sequence[Reference], *, backward: bool = True
+    ) -> PreparedRun | None:
         with own_generators(), failures_logged("A set of sizes is not tried", ProblemError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
-            described, gradients = shrink.describe(problem, overrides), bool(tried[0].gradients)
+            described, gradients = shrink.describe(problem, overrides), backward and bool(tried[0].gradients)
             if self._device != "cpu" and may_assert(tried[0].ops):  # a position may lie beyond a smaller table: a CPU says so
                 prepare(problem, described, overrides, "cpu", INIT_SEED, False)
             made = prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients)

@@ -102,10 +102,14 @@ def packed(found: Sequence[TokenExample], length: int) -> list[list[TokenExample
 
 
 class Rows(torch.utils.data.Dataset[list[TokenExample]]):
-    """What a trainer draws from: packs, or single examples."""
+    """What a trainer draws from: packs, or single examples.
 
-    def __init__(self, found: Sequence[TokenExample], data: Data) -> None:
+    ``step``: empty rows make the number a multiple of it. Several processes would take rows twice to share the last step of an epoch.
+    """
+
+    def __init__(self, found: Sequence[TokenExample], data: Data, step: int = 1) -> None:
         self.rows = packed(found, data.max_length) if data.packing else [[one] for one in found]
+        self.rows += [[] for _ in range(-len(self.rows) % step)]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -131,7 +135,7 @@ class Collator:
         self.count, self.starts = count, starts
 
     def __call__(self, rows: Sequence[Sequence[TokenExample]]) -> dict[str, torch.Tensor]:
-        longest = max(sum(len(one.ids) for one in row) for row in rows)
+        longest = max(1, *(sum(len(one.ids) for one in row) for row in rows))
         length = self.length or -(-longest // self.multiple) * self.multiple
         shape = (max(len(rows), self.count), length)
         ids = torch.full(shape, self.pad)

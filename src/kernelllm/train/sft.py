@@ -67,7 +67,7 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     if recipe.validation.every and not looked:
         log.warning("No pair of the split validation fits: nothing is looked at while training.")
         recipe = msgspec.structs.replace(recipe, validation=msgspec.structs.replace(recipe.validation, every=0, problems=0))
-    data = Rows(train, recipe.data)
+    data = Rows(train, recipe.data, weights.step_rows(recipe))
     if weights.processes().is_main_process:
         told(f"{len(train)} pairs in {len(data)} rows, {data.tokens} tokens; {weights.count(model)} parameters")
     trainer = make_trainer(recipe, model, words, data, Rows(looked, recipe.data) if looked else None, folder, told)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelllm.compiler.capture.decompositions import constant_vectors, sliding_windows, whole_windows
+from kernelllm.compiler.capture.decompositions import constant_vectors, sliding_windows
 from kernelllm.compiler.capture.least_sizes import at_least
 from kernelllm.compiler.capture.patching import patch
 
@@ -181,7 +181,7 @@ RULES: dict[Any, dict[str, Callable[..., Any]]] = {
         "tril_indices": _triangle(upper=False), "triu_indices": _triangle(upper=True),
     },
     torch.Tensor: {"kron": kron, "take_along_dim": take_along_dim, "unfold": sliding_windows.along},
-    torch.nn.functional: {"unfold": sliding_windows.unfold, "fold": sliding_windows.fold, **whole_windows.FUNCTIONS},
+    torch.nn.functional: {"unfold": sliding_windows.unfold, "fold": sliding_windows.fold},
     torch.fft: {"fftfreq": _frequencies(whole=True), "rfftfreq": _frequencies(whole=False)},
     torch.linalg: {"multi_dot": multi_dot, "norm": norm, "matrix_norm": matrix_norm},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pools whose one window is the whole image: reductions, which join what is computed before, and hold for all sizes."""
+"""Pools whose windows are the whole of an image, as reductions: a window's elements are read by many threads, and any size may be."""
 
 from __future__ import annotations
 
@@ -8,35 +8,56 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+_DIMS = {"avg_pool1d": 1, "max_pool1d": 1, "avg_pool2d": 2, "avg_pool3d": 3, "max_pool2d": 2, "max_pool3d": 3}
 
-def _is_whole(x: Any, kernel: Any, padding: Any, dilation: Any = 1, *, spatial: int) -> bool:
-    if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.dim() not in (spatial + 1, spatial + 2):
-        return False
-    windows, edges, steps = ([v] * spatial if isinstance(v, int | torch.SymInt) else list(v) for v in (kernel, padding, dilation))
-    windows, sizes = windows * spatial if len(windows) == 1 else windows, x.shape[-spatial:]
-    same = all(statically_known_true(k == n) for k, n in zip(windows, sizes, strict=True))
-    return same and all(isinstance(e, int) and e == 0 for e in edges) and all(isinstance(s, int) and s == 1 for s in steps)
+
+def _dims(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, spatial: int) -> list[int] | None:
+    """The dimensions of which a window has all, where the others have windows of one element; None elsewhere."""
+    sizes = [list(v) if isinstance(v, list | tuple) else [v] * spatial for v in (kernel, stride, padding, dilation)]
+    if x.dim() < spatial or any(len(v) != spatial for v in sizes):
+        return None
+    whole = []
+    for d, (size, step, pad, spread) in enumerate(zip(*sizes, strict=True), start=x.dim() - spatial):
+        if not (isinstance(pad, int) and pad == 0 and isinstance(spread, int) and spread == 1):
+            return None
+        if statically_known_true(size == x.shape[d]):
+            whole.append(d)
+        elif not (isinstance(size, int) and size == 1 and isinstance(step, int) and step == 1):
+            return None
+    return whole or None
+
+
+def _given(value: Any, kernel: Any) -> Any:
+    return kernel if value is None or (isinstance(value, list | tuple) and not value) else value
 
 
 def _average(spatial: int) -> Callable[..., Any]:
-    def rule(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-             count_include_pad: bool = True, divisor_override: int | None = None) -> Any:
-        whole = divisor_override is None and _is_whole(x, kernel_size, padding, spatial=spatial)
-        return x.mean(list(range(-spatial, 0)), keepdim=True) if whole else NotImplemented
+    def rule(
+        context: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: Any = None,
+    ) -> Any:  # fmt: skip
+        dims = _dims(x, kernel_size, _given(stride, kernel_size), padding, 1, spatial)
+        if context.options.short or dims is None or divisor_override is not None or not x.is_floating_point():
+            return NotImplemented
+        return x.mean(dims, keepdim=True)
 
     return rule
 
 
-def _maximum(spatial: int) -> Callable[..., Any]:
-    """Without gradients: of equal elements the first gets all of a pool's, and each a part of a maximum's."""
-
-    def rule(_: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-             return_indices: bool = False) -> Any:
-        gradients = torch.is_grad_enabled() and x.requires_grad
-        whole = not return_indices and not gradients and _is_whole(x, kernel_size, padding, dilation, spatial=spatial)
-        return x.amax(list(range(-spatial, 0)), keepdim=True) if whole else NotImplemented
+def _largest(spatial: int) -> Callable[..., Any]:
+    def rule(
+        context: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Any:
+        dims = _dims(x, kernel_size, _given(stride, kernel_size), padding, dilation, spatial)
+        differentiated = x.requires_grad and torch.is_grad_enabled()  # of equal elements the pool's gradient is the first one's alone
+        if context.options.short or dims is None or differentiated or not x.is_floating_point():
+            return NotImplemented
+        return x.amax(dims, keepdim=True)
 
     return rule
 
 
-FUNCTIONS = {f"{kind}_pool{n}d": rule(n) for kind, rule in (("avg", _average), ("max", _maximum)) for n in (2, 3)}
+NN_FUNCTIONS: dict[str, Callable[..., Any]] = {name: _average(spatial) for name, spatial in _DIMS.items() if name.startswith("avg")}
+"""Of :mod:`torch.nn.functional`."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: _largest(spatial) for name, spatial in _DIMS.items() if name.startswith("max")}
+"""Of :mod:`torch`."""
