@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,13 +75,13 @@ class _Halfway(OperatorMode):
 def _halves(reference: Reference, seed: int) -> Iterator[list[Any]]:
     """Inputs of halves up to a largest code, which a quarter of them is, of both signs and of one."""
     constants = (node.value for node in ast.walk(syntax_tree(reference.problem.source)) if isinstance(node, ast.Constant))
-    written = sorted({int(value) for value in constants if type(value) in (int, float) and value in _WRITTEN})
+    written = sorted({int(value) for value in constants if isinstance(value, int | float) and value in _WRITTEN})
     codes = dict.fromkeys((*_LARGEST, *written[-_MOST:]))
     own = reference.inputs(seed)
     for code in codes:
         for least in (-code, 0):
             draw = torch.Generator(reference.device).manual_seed(seed)
-            yield mapped(own, lambda t, least=least, code=code, draw=draw: _drawn(t, least, code, draw))
+            yield mapped(own, partial(_drawn, least=least, code=code, draw=draw))
 
 
 def _drawn(t: torch.Tensor, least: int, code: int, draw: torch.Generator) -> torch.Tensor:
