@@ -29,7 +29,7 @@ _TOKENIZER_ROWS: Final = 4000
 _SPLITS: Final = ("train", "validation", "test")
 
 
-class Prepared(msgspec.Struct, kw_only=True):
+class PreparedExamples(msgspec.Struct, kw_only=True):
     """The examples of each split, and what is known of the rows that they were made of."""
 
     parts: dict[str, list[TokenExample]]
@@ -50,7 +50,7 @@ def prepare(recipe: Recipe, folder: Path, *, told: Callable[[str], None] = log.i
     told(f"{len(made.parts['train'])} examples of {sum(len(e.ids) for e in made.parts['train'])} tokens in {folder / KEPT}")
 
 
-def opened(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> tuple[Any, Prepared]:
+def opened(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> tuple[Any, PreparedExamples]:
     """The tokenizer, and the examples that ``folder`` holds of these rows; they are made where it has none."""
     path = folder / KEPT
     words = opened_tokenizer(recipe, [], folder) if recipe.base or (folder / "tokenizer").exists() else None
@@ -63,7 +63,7 @@ def opened(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> tuple[Any, Pre
     return words, made
 
 
-def _made(recipe: Recipe, rows: Sequence[Pair], words: Any) -> Prepared:
+def _made(recipe: Recipe, rows: Sequence[Pair], words: Any) -> PreparedExamples:
     parts = {split: [r for r in rows if r.split == split] for split in _SPLITS}
     own = parts["train"][: recipe.data.limit]
     if recipe.data.template == "mini":  # once for all copies; the prompt leaves it as it is
@@ -73,7 +73,7 @@ def _made(recipe: Recipe, rows: Sequence[Pair], words: Any) -> Prepared:
     fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
     if not fitting["train"][0]:
         raise UsageError("No training pair fits.", where=", ".join(recipe.data.pairs), fix="Raise data.max_length.")
-    return Prepared(
+    return PreparedExamples(
         parts={split: found for split, (found, _) in fitting.items()}, too_long=sum(left for _, left in fitting.values()),
         verdicts=any(row.before_verdict for row in own),
         copied=tuple(copied_names((r.python_code, r.triton_code) for r in own)) if recipe.small else (),
@@ -86,7 +86,7 @@ def _key(recipe: Recipe, rows: Sequence[Pair], words: Any) -> str:
     return digest(to_json({**told, "small": recipe.small}))
 
 
-def _write(path: Path, key: str, made: Prepared) -> None:
+def _write(path: Path, key: str, made: PreparedExamples) -> None:
     """All tokens in one row, and where examples and their answers begin in it."""
     arrays: dict[str, Any] = {}
     for split, found in made.parts.items():
@@ -100,7 +100,7 @@ def _write(path: Path, key: str, made: Prepared) -> None:
     new.replace(path)
 
 
-def _read(path: Path, key: str) -> Prepared | None:
+def _read(path: Path, key: str) -> PreparedExamples | None:
     """What was kept, if it is of the same key."""
     if not path.exists():
         return None
@@ -115,7 +115,7 @@ def _read(path: Path, key: str) -> Prepared | None:
             for length, answer in kept[f"{split}_lengths"].tolist():
                 parts[split].append(TokenExample(ids[at : at + length], answer))
                 at += length
-    return Prepared(parts=parts, too_long=told["too_long"], verdicts=told["verdicts"], copied=tuple(told["copied"]))
+    return PreparedExamples(parts=parts, too_long=told["too_long"], verdicts=told["verdicts"], copied=tuple(told["copied"]))
 
 
 def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
