@@ -38,17 +38,26 @@ class TokenExample(msgspec.Struct, frozen=True):
 
 def rows_of(data: Data) -> list[Pair]:
     """All rows of the sets; for ``mini`` the kernels in one way of writing. Raises UsageError where there is none."""
+    return in_one_writing(unread_rows(data), data)
+
+
+def unread_rows(data: Data) -> list[Pair]:
+    """All rows of the sets as they are there. Raises UsageError where there is none."""
     if not data.pairs:
         raise UsageError("The recipe names no pairs.", fix="Set data.pairs, or give --pairs DIR; kernelllm pairs build makes a set.")
     found = [row for folder in data.pairs for row in pair_files.read(Path(folder))]
     if not data.by_family:
         for_training = [int(digest(row.fingerprint)[:8], 16) % 40 != 0 for row in found]  # a module and its repairs are in one split
         found = [msgspec.structs.replace(r, split="train" if t else "validation") for r, t in zip(found, for_training, strict=True)]
+    return found if data.template != "mini" else [row for row in found if _UNNAMED not in row.triton_code]
+
+
+def in_one_writing(rows: Sequence[Pair], data: Data) -> list[Pair]:
+    """The rows; for ``mini`` with their kernels in one way of writing, which takes a while."""
     if data.template != "mini":
-        return found
-    found = [row for row in found if _UNNAMED not in row.triton_code]
-    plain = parallel_map(plain_kernel, [row.triton_code for row in found])
-    return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(found, plain, strict=True)]
+        return list(rows)
+    plain = parallel_map(plain_kernel, [row.triton_code for row in rows])
+    return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(rows, plain, strict=True)]
 
 
 def data_digest(rows: Iterable[Pair]) -> str:

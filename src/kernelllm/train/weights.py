@@ -165,7 +165,8 @@ def export(model: Any, words: Any, recipe: Recipe, folder: Path, *, verdicts: bo
         plain = plain.merge_and_unload()
     plain.config.use_cache = True
     if recipe.small:
-        plain.config.copied_names = [*copied] or getattr(plain.config, "copied_names", []) if recipe.base else [*copied]
+        before = getattr(plain.config, "copied_names", []) if recipe.base else []
+        plain.config.copied_names = [name for name in before if name in copied or not copied] or [*copied]  # of the pairs before as well
         plain.config.reads_verdicts = verdicts or bool(recipe.base and getattr(plain.config, "reads_verdicts", True))
     plain.save_pretrained(folder / "model")
     words.save_pretrained(folder / "model")
