@@ -70,3 +70,18 @@ def get_init_inputs(): return []
 def test_a_gpu_chooses_blocks_for_scans_of_many_long_rows(rows: int, tuned: int) -> None:
     text = compiled(problem(LONG.format(rows=rows)), Options(fixed=True, mixed=True))
     assert text.count("triton.Config(") == tuned
+
+
+@pytest.mark.parametrize(
+    ("forward", "kernels"),
+    [
+        ("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", 1),
+        ("F.pad(x.cumsum(1)[:, :-1], (1, 0))", 1),
+        ("torch.cat((torch.ones_like(x[:, :1]), (1 - x).cumprod(1)[:, :-1]), 1)", 1),
+        ("F.pad(x.cumsum(0), (0, 0, 1, 0))", 1),
+        ("torch.cat((torch.ones_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", 2),  # sums without that one
+        ("F.pad(x.cumsum(1)[:-1], (0, 0, 1, 0))", 2),
+    ],
+)  # fmt: skip
+def test_sums_of_what_is_before_each_element(forward: str, kernels: int) -> None:
+    assert launches(TURNED.format(forward=forward)) == kernels

@@ -3,9 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from compiled import captured
+from compiled import captured, problem
 
 from kernelllm.compiler.capture.decompositions.window_sums import fold, unfold_backward
+from kernelllm.compiler.compiler_writer import compiled
+from kernelllm.compiler.options import Options
 
 CASES = [((3, 20), 1, 4, 2), ((2, 21, 4), 1, 7, 2), ((2, 21, 4), -2, 3, 5), ((30,), 0, 20, 1), ((2, 30, 3), 1, 4, 4), ((4, 4), 0, 4, 1)]
 
@@ -95,3 +97,24 @@ def get_init_inputs(): return []
 """
     targets = {str(n.target) for n in captured(body).graph.graph.nodes}
     assert not {"aten.amax.default", "aten.mean.dim"} & targets
+
+
+ENVELOPE = """
+class Model(nn.Module):
+    def __init__(self, window):
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(window))
+    def forward(self, x):
+        fold = dict(output_size=(1, length), kernel_size=(1, window), stride=(1, window // 4))
+        count = (length - window) // (window // 4) + 1
+        envelope = F.fold(self.window.square().view(1, -1, 1).expand(1, -1, count), **fold).clamp_min(1e-3).view(1, -1)
+        return F.softmax(x / envelope, 1) / envelope
+batch, length, window = 4, 1024, 256
+def get_inputs(): return [torch.rand(batch, length)]
+def get_init_inputs(): return [window]
+"""
+
+
+def test_a_sum_of_windows_of_the_module_is_made_once() -> None:
+    text = compiled(problem(ENVELOPE), Options(fixed=True, mixed=True))
+    assert "self.prepared()" in text[text.index("def forward_at_known_sizes") :]

@@ -33,6 +33,7 @@ from kernelllm.compiler.capture.rewrites import (
     repeated_products,
     scatter_rules,
     score_gradients,
+    shifted_scans,
     short_sorts,
     single_products,
     staged_reductions,
@@ -59,6 +60,7 @@ def run(graph: GraphModule, options: Options) -> None:
         max_without_index.rewrite(graph, options)
         mish.rewrite(graph, options)
     if not options.short:
+        shifted_scans.rewrite(graph, options)
         repeated_products.merge(graph)
         batched_steps.join(graph, options)
         forwarded_slices.read_through(graph, options)
