@@ -37,7 +37,7 @@ READ_TWICE = """
 class Model(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.one, self.two = nn.Linear(2 * width, width), nn.Linear(2 * width, 3 * width)
+        self.one, self.two = nn.Linear(2 * width, width, dtype={kind}), nn.Linear(2 * width, 3 * width, dtype={kind})
     def forward(self, x, y):
         first = self.one({first})
         return self.two({second}) * first.repeat(1, 3)
@@ -48,9 +48,12 @@ def get_init_inputs(): return [width]
 MISH = "F.mish(torch.cat((x, y), 1))"
 
 
-@pytest.mark.parametrize(("first", "second", "stored"), [(MISH, MISH, 1), (MISH, MISH + " * 2", 2)])
+@pytest.mark.parametrize(
+    ("first", "second", "stored"), [(MISH, MISH, 1), (MISH + ".half()", MISH + ".half()", 1), (MISH, MISH + " * 2", 2)]
+)  # fmt: skip
 def test_what_products_read_is_stored_once(first: str, second: str, stored: int) -> None:
-    wrapper = lowered(READ_TWICE.format(first=first, second=second), Options(extern="allow", symbolic=False, mixed=True)).wrapper
+    body = READ_TWICE.format(first=first, second=second, kind="torch.half" if "half" in first else None)
+    wrapper = lowered(body, Options(extern="allow", symbolic=False, mixed=True)).wrapper
     ahead = [kernel for kernel in wrapper.kernels.values() if "aten.repeat" not in kernel.ops]
     assert sum(p.startswith(("out_ptr", "in_out_ptr")) for kernel in ahead for p in kernel.params) == stored
 

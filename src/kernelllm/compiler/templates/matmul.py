@@ -314,6 +314,12 @@ def int8_matmul(a, b):
     return matmul_run(None, a, b, 1.0, 1.0, False, "", None, "", out)
 
 
+def wide_matmul(a, b, bias=None):
+    """a [M,K] @ b [K,N] of half precision, plus a bias that broadcasts to [M,N], in float32."""
+    out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.float32)
+    return matmul_run(bias, a, b, 1.0, 1.0, False, "", None, "", out)
+
+
 def addmm(c, a, b, beta=1.0, alpha=1.0, allow_tf32=False):
     """beta * c + alpha * (a [M,K] @ b [K,N]), c broadcasting to [M,N]."""
     return matmul_run(c, a, b, beta, alpha, allow_tf32, "", None, "")

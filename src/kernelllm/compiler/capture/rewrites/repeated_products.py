@@ -44,9 +44,11 @@ def _stays(node: Node, before: Node) -> bool:
     """Whether a result is worth more than its place in memory, or has one anyway."""
     if str(node.target).startswith(HEAVY):
         return True
-    if getattr(node.target, "is_view", False) or not node.all_input_nodes or node.target in _CHEAP:
+    if getattr(node.target, "is_view", False) or not node.all_input_nodes:
         return False
-    return torch.Tag.pointwise not in node.target.tags or (_read_by_products(node) and _read_by_products(before))
+    if _read_by_products(node) and _read_by_products(before):
+        return True
+    return torch.Tag.pointwise not in getattr(node.target, "tags", ()) and node.target not in _CHEAP
 
 
 def _read_by_products(node: Node) -> bool:
