@@ -146,7 +146,8 @@ class FloatNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.to(torch.float32)
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
-        return torch.softmax(self.next(self.weight * wide.to(x.dtype)), -1, dtype=torch.float32).to(x.dtype)
+        rows = self.next(self.weight * wide.to(x.dtype))
+        return torch.softmax(torch.cat((rows, rows))[: x.shape[0]], -1, dtype=torch.float32).to(x.dtype)
 
 
 @torch.no_grad()
