@@ -86,6 +86,7 @@ def products() -> None:
         for m, k, n in ((70, 136, 264), (9, 200, 72)):  # descriptors; few rows
             c = draw(m, n, dtype=dtype)
             x, y, z = draw(m, k, dtype=dtype), draw(n, k, dtype=dtype).T, draw(n, k, dtype=dtype).T
+            case(f"wide {dtype, m}", M.wide_matmul(x, y, z[0].float()), x.float() @ y.float() + z[0].float())
             case(f"matmul {dtype, m}", H.half_matmul(x, y, c, False, "gelu"), F.gelu(x.double() @ y.double() + c.double()).to(dtype))
             want = torch.relu(x.double() @ y.double() + c[0]) + c
             case(f"joined {dtype, m}", H.half_matmul(x, y, c[0].clone(), False, "relu", c, "add"), want.to(dtype))

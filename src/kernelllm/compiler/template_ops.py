@@ -22,6 +22,7 @@ SCHEMAS: dict[str, str] = {
     "matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
     "-> Tensor",
     "int8_matmul": "(Tensor a, Tensor b) -> Tensor",
+    "wide_matmul": "(Tensor a, Tensor b, Tensor? bias=None) -> Tensor",
     "half_matmul": '(Tensor a, Tensor b, Tensor? bias=None, bool allow_tf32=False, str activation="", Tensor? other=None, str join="") '
     "-> Tensor",
     "quantized_matmul": "(Tensor a, Tensor b, Tensor? scale=None, Tensor? bias=None, Tensor? zero=None, float offset=0.0, "
@@ -266,6 +267,7 @@ def _qr(a: Any, complete: bool) -> Any:
 _FAKES: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "int8_matmul": lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32),
+    "wide_matmul": lambda a, b, *_: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.float32),
     "half_matmul": _matmul,
     "half_batched_matmul": _batched_matmul,
     "gated_matmul": _matmul,

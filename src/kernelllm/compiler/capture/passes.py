@@ -33,10 +33,12 @@ from kernelllm.compiler.capture.rewrites import (
     repeated_products,
     scatter_rules,
     score_gradients,
+    shifted_scans,
     short_sorts,
     single_products,
     staged_reductions,
     unstacked_reductions,
+    wide_products,
 )
 from kernelllm.compiler.capture.rewrites.depthwise import sum_over_window
 from kernelllm.compiler.capture.rewrites.memory_bound_products import as_sum, of_few_terms
@@ -59,6 +61,7 @@ def run(graph: GraphModule, options: Options) -> None:
         max_without_index.rewrite(graph, options)
         mish.rewrite(graph, options)
     if not options.short:
+        shifted_scans.rewrite(graph, options)
         repeated_products.merge(graph)
         batched_steps.join(graph, options)
         forwarded_slices.read_through(graph, options)
@@ -204,6 +207,8 @@ def _mm(w: Editor, a: Node, b: Node) -> Node | None:
         return w.template("int8_matmul", *bytes_)
     if _heavy_dtype(a) and of_few_terms(w, a):
         return as_sum(w, a, b)
+    if made := wide_products.product(w, a, b):
+        return made
     return w.template(_product(a), a, b, allow_tf32=w.options.matmul_tf32) if _has_product(a) else None
 
 
@@ -236,7 +241,7 @@ def _addmm(w: Editor, c: Node, a: Node, b: Node, beta: Any = 1, alpha: Any = 1) 
         return None
     c, batched = _whole_row(w, b, c), a.meta["val"].dim() == 3
     if beta == 1 and alpha == 1:
-        if not batched and (made := quantized_weights.product(w, a, b, c)):
+        if not batched and (made := quantized_weights.product(w, a, b, c) or wide_products.product(w, a, b, c)):
             return made
         return w.template(_batched(a) if batched else _product(a), a, b, c, allow_tf32=w.options.matmul_tf32)
     return w.template("baddbmm" if batched else "addmm", c, a, b, beta, alpha, allow_tf32=w.options.matmul_tf32)

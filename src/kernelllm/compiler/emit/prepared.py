@@ -57,7 +57,8 @@ class Prepared:
         made = {i.target for i in program.items if isinstance(i, Allocate)}
         made -= {self._base(name) for e in program.result for name in names(e)}  # the caller may write there
         for launch in launches:
-            writes, reads = self._writes(launch), self._reads(launch)
+            writes = self._writes(launch)
+            reads = self._reads(launch) - self._untouched(launch, made)
             known = all(r in parameters or r in self.buffers for r in reads) and reads
             if known and all(w in made and (written[w] == [launch] or self._put_together(written[w], parameters)) for w in writes):
                 self.steps.add(id(launch))
@@ -72,6 +73,17 @@ class Prepared:
         read = {name for i in others for v in _values(i) for name in names(v)} | {name for e in program.result for name in names(e)}
         self._shared = {id(i) for i in parts if i.target in read}
         """Parts of prepared buffers that forward names as well."""
+
+    def _untouched(self, launch: Launch, made: Collection[str]) -> set[str]:
+        """Buffers of the graph's own that hold nothing ahead of a launch: it reads there what it has stored itself."""
+        own = self._reads(launch) & self._writes(launch) & set(made)
+        before: set[str] = set()
+        for item in self.program.items if own else ():
+            if item is launch:
+                break
+            if isinstance(item, Launch) or (isinstance(item, Assign) and isinstance(item.value, ast.Call) and _whole(item) is None):
+                before |= {self._base(name) for value in _values(item) for name in names(value)}
+        return own - before
 
     def _put_together(self, launches: list[Launch], parameters: Collection[str]) -> bool:
         """Whether a buffer's parts are all made of parameters."""

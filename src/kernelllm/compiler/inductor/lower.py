@@ -20,7 +20,6 @@ from torch.torch_version import TorchVersion
 from kernelllm.compiler import template_ops, write_time
 from kernelllm.compiler.capture import derived_sizes, size_conditions
 from kernelllm.compiler.capture.captured import Captured
-from kernelllm.compiler.capture.graph_editor import STORED
 from kernelllm.compiler.capture.patching import patch
 from kernelllm.compiler.capture.rewrites import constant_folding, depthwise, faster_templates
 from kernelllm.compiler.inductor import (
@@ -31,7 +30,6 @@ from kernelllm.compiler.inductor import (
     fourier_strides,
     in_place,
     loads_in_loops,
-    read_by_products,
     reduction_loops,
     regions,
     row_reductions,
@@ -39,9 +37,9 @@ from kernelllm.compiler.inductor import (
     searchsorted_views,
     signs_of_zero,
     size_extremes,
-    slow_functions,
     sorts,
     split_reductions,
+    storing,
     tilings,
     viewed_layouts,
     wrapper_lines,
@@ -192,13 +190,6 @@ def tidy(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-def _mark_stored(graph: torch.fx.Graph, options: Options) -> None:
-    """Mark what is stored, though a kernel that reads it could compute it."""
-    read_by_products.mark(graph)
-    if options.mixed:
-        slow_functions.mark(graph)
-
-
 def _one_kernel_an_operator(base: type) -> Any:
     """GraphLowering that stores every operator's result, so that none is computed inside another's kernel."""
 
@@ -256,7 +247,7 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             stack.enter_context(cudnn_layouts())
         try:
             tidy(explicit_rounding.keep(captured))
-            _mark_stored(captured.graph.graph, options)
+            storing.mark(captured.graph.graph, options)
             wrapper = None
             if options.fusion and not captured.counted and len(captured.graph.graph.nodes) > regions.LONG:
                 exact = _exact(GraphLowering)
@@ -277,8 +268,8 @@ def lower(captured: Captured, options: Options, *, backward: bool = False) -> Lo
             ) from error  # fmt: skip
     wrapper.marks = frozenset(split_reductions.lengths())
     gradients = lower(captured.backward.captured, options, backward=True) if captured.backward else None
-    known = {size.symbol for size in captured.sizes}
-    captured.guards += size_conditions.written(env, [c for c in map(size_conditions.needed, env.guards[decided:]) if c is not None], known)
+    met = [c for c in map(size_conditions.needed, env.guards[decided:]) if c is not None]
+    captured.guards += size_conditions.written(env, met, {size.symbol for size in captured.sizes})
     return Lowered(wrapper, captured, options, gradients)
 
 
@@ -319,10 +310,7 @@ def _vectors_on_cuda(base: type) -> Any:
         def run_node(self, node: Any) -> Any:
             write_time.check()
             in_order(node, self.env)
-            result = super().run_node(node)
-            if STORED in node.meta:
-                result.realize()
-            return result
+            return storing.lowered(node, self.env, super().run_node)
 
         def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
             from torch._inductor import lowering
@@ -366,9 +354,8 @@ def cudnn_layouts() -> Iterator[None]:
 def _cudnn_format(x: Any, weight: Any, _: Any) -> torch.memory_format:
     """cuDNN's rule: channels-last where the input or the weights are."""
     last = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
-    double = torch.float64 in (x.dtype, weight.dtype)
-    wanted = not double and any(torch._prims_common.suggest_memory_format(t) == last for t in (x, weight))
-    return last if wanted else torch.contiguous_format
+    wanted = any(torch._prims_common.suggest_memory_format(t) == last for t in (x, weight))
+    return last if wanted and torch.float64 not in (x.dtype, weight.dtype) else torch.contiguous_format
 
 
 def _attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,

@@ -203,8 +203,12 @@ def matmul_tiles(m, n, k, batch, element_size):
 
 
 def matmul_should_split(batch, m, n, k):
-    """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all."""
-    return min(m, n) >= 384 and k >= 128 and batch * m * n * k >= 2**31
+    """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all.
+
+    K is not split there: of a few tiles with a deep K (the gradient of a weight) most cores would have none.
+    """
+    tiles = batch * triton.cdiv(m, 128) * triton.cdiv(n, 128)
+    return min(m, n) >= 384 and k >= 128 and batch * m * n * k >= 2**31 and (tiles >= 64 or k <= 4096)
 
 
 def matmul_halves(x):
@@ -308,6 +312,12 @@ def int8_matmul(a, b):
     """a [M,K] @ b [K,N] of int8, as int32."""
     out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.int32)
     return matmul_run(None, a, b, 1.0, 1.0, False, "", None, "", out)
+
+
+def wide_matmul(a, b, bias=None):
+    """a [M,K] @ b [K,N] of half precision, plus a bias that broadcasts to [M,N], in float32."""
+    out = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=torch.float32)
+    return matmul_run(bias, a, b, 1.0, 1.0, False, "", None, "", out)
 
 
 def addmm(c, a, b, beta=1.0, alpha=1.0, allow_tf32=False):

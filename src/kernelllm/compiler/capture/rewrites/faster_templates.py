@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from kernelllm.compiler import template_ops
 from kernelllm.compiler.capture.graph_editor import HALF, Editor
-from kernelllm.compiler.capture.rewrites import fusions, long_scans, memory_bound_products, quantized_weights, short_sorts
+from kernelllm.compiler.capture.rewrites import fusions, long_scans, memory_bound_products, quantized_weights, short_sorts, wide_products
 from kernelllm.compiler.capture.rewrites.attention_pattern import in_rows, put_attention
 from kernelllm.compiler.capture.rewrites.attention_variants import share_heads
 from kernelllm.compiler.capture.rewrites.pool_rules import low_memory_pools, max_pool
@@ -87,6 +87,8 @@ def _gains(node: Node, target: str) -> bool:
     if not all(isinstance(size, int) for size in (*batch, m, k, n)):
         return False
     dtype = left.meta["val"].dtype
+    if dtype == torch.float32 and not batch and wide_products.fits(left, right):
+        return bool(m * n * k >= wide_products.MUCH)
     if dtype == torch.float32:
         large = not batch and min(m, n) >= 64 and m * n >= _WIDE and m * n * k >= _MUCH
         return bool(_SPLIT(math.prod(batch), m, n, k)) or (large and not _scattered(left.meta["val"], right.meta["val"]))

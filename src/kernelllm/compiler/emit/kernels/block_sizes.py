@@ -20,6 +20,8 @@ _LIMITS = {"XBLOCK": 4096, "YBLOCK": 1024, "ZBLOCK": 1024}
 """Inductor leaves masks out where a size divides by these, so no block may be larger."""
 SMALL = 2**16
 """Elements up to which an elementwise kernel is not tuned on a path for known sizes."""
+_MANY_ROWS = 1024
+"""Rows from which on a GPU has several programs of one row to go on with while others wait."""
 WORTH_TUNING = 2**20
 """Elements below which a kernel takes a GPU no longer than its launch: choosing among configurations would cost more than it brings."""
 
@@ -30,6 +32,12 @@ _COLUMNS: list[heuristics.Blocks] = [
 ]  # fmt: skip
 """For sums across memory: Inductor's own (64 x 8) leaves half of the threads idle in half precision, and few loads under way. Programs of
 one warp, with many loads each, take 0.9 of the time of larger ones on an H200 where rows do not start at a multiple of 32 bytes."""
+
+_SCANS: list[heuristics.Blocks] = [
+    ({"XBLOCK": 1, "R0_BLOCK": block}, warps) for block, warps in ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (4096, 16))
+]
+"""For running sums of long rows, beside Inductor's own (2048 by 16 warps): a step waits for what it reads and for all of its warps, which
+smaller programs, of which more fit side by side, do for each other."""
 
 
 @dataclass
@@ -62,6 +70,8 @@ def launch_config(kernel: Kernel, options: Options, *, may_tune: bool = True) ->
         known = [({**dict.fromkeys(kernel.blocks, 1), **chosen.blocks}, chosen.warps), *(known if tunes else ())]
     elif known and options.mixed and in_columns(kernel):
         known = [*_COLUMNS, *known] if tunes else _COLUMNS[:1]
+    elif known and options.mixed and _scans_long_rows(kernel):
+        known, tunes = [*_row_wise(known), *_SCANS], not kernel.meta.get("atomic_add_found")
     if known:
         chosen = _as_inductor(kernel, known if tunes else [min(known, key=lambda one: _distance(one, chosen))])
     elif tunes:
@@ -121,6 +131,18 @@ def in_columns(kernel: Kernel) -> bool:
     loop = "R0_BLOCK" in kernel.blocks and "YBLOCK" not in kernel.blocks and not any(k.startswith("r1") for k in kernel.hints)
     large = kernel.hints.get("r0_", 1) >= 32 and kernel.hints.get("x", 1) >= 2**13
     return loop and large and kernel.reduction_hint != "INNER" and not reads_along_rows(kernel)
+
+
+def _scans_long_rows(kernel: Kernel) -> bool:
+    """Whether it goes along many rows of neighbours with running sums or the like."""
+    long = kernel.hints.get("r0_", 1) >= 4096 and kernel.hints.get("x", 1) >= _MANY_ROWS
+    loop = "R0_BLOCK" in kernel.blocks and "YBLOCK" not in kernel.blocks
+    return bool(kernel.combines) and loop and long and (kernel.reduction_hint == "INNER" or reads_along_rows(kernel))
+
+
+def _row_wise(known: list[heuristics.Blocks]) -> list[heuristics.Blocks]:
+    """Those with one row a program."""
+    return [one for one in known if one[0].get("XBLOCK", 1) == 1]
 
 
 def _reads_rows_twice(kernel: Kernel) -> bool:
