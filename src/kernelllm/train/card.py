@@ -77,7 +77,8 @@ def _lines(recipe: Recipe, rows: Sequence[Pair], outcome: TrainingRun, rewards: 
         "## Scores", "", *_scores(recipe, outcome.scores), "",
         *_rewarded(rewards, outcome.scores),
         "## Data", "",
-        f"- {len(rows)} verified pairs ({', '.join(f'{s} {n}' for s, n in splits.items())}), SHA-256 of their ids `{data_digest(rows)}`",
+        f"- {len(rows)} pairs, {sum(r.trials > 0 for r in rows)} of them judged"
+        f" ({', '.join(f'{s} {n}' for s, n in splits.items())}), SHA-256 of their ids `{data_digest(rows)}`",
         f"- {outcome.examples} in training, {outcome.tokens:,} tokens an epoch; {outcome.too_long} were longer than"
         f" {recipe.data.max_length} tokens and were left out, none was cut",
         *_contamination(recipe), "",
