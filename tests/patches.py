@@ -123,6 +123,8 @@ CAPTURE = (
     *_each("compiler/capture/intercept.py", "momentum=None reads a tensor on the host", "torch.nn.modules.batchnorm", "_BatchNorm.forward"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch", "batch_norm;instance_norm;layer_norm"),
     *_each("compiler/capture/intercept.py", "files to learn from have plain templates", "torch.nn.functional", "avg_pool1d"),
+    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch.nn.functional", "avg_pool2d;avg_pool3d"),
+    *_each("compiler/capture/intercept.py", "pools of a whole image are reductions", "torch", "max_pool2d;max_pool3d"),
     *_each(
         "compiler/capture/intercept.py", "tracing needs no GPU; windows keep a symbolic length", "torch._subclasses.functional_tensor",
         "FunctionalTensor.cuda(self, device, args, kwargs);FunctionalTensor.unfold(self, dimension, size, step);"
@@ -359,8 +361,8 @@ INDUCTOR = (
            "Reduction._unroll_reduction_fn(inner_fn, reduction_ranges, reduction_type, src_dtype)"),
     *_each("compiler/inductor/size_extremes.py", "the smaller of two sizes holds at all sizes", "torch._inductor.sizevars",
            "SizeVarAllocator.evaluate_min(self, left, right);SizeVarAllocator.evaluate_max(self, left, right)"),
-    *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch._inductor.index_propagation",
-           "IndexPropagation.statically_true(self, e)"),
+    *_each("compiler/inductor/size_extremes.py", "what is known of the larger of 0 and an index", "torch.fx.experimental.symbolic_shapes",
+           "_maybe_evaluate_static_worker(expr, symbol_info, unbacked_only, size_oblivious)"),
     *_each("compiler/inductor/size_extremes.py", "a sum of opposite infinities has no bounds", "torch.utils._sympy.value_ranges",
            "SymPyValueRangeAnalysis.add(a, b);ValueRanges.unknown"),
     *_each("compiler/inductor/size_extremes.py", "what is known of all sizes", "torch._inductor.sizevars",

@@ -5,6 +5,7 @@ The written files are plain PyTorch here, so that nothing is compiled; the page 
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import copy
 import dataclasses
@@ -61,7 +62,7 @@ def with_kernels(net: nn.Module, *inputs: Any, train: bool = False) -> KernelMod
         for call in input_sets(net, list(inputs)):
             graph = captured(net, call)
             source = problem_of(net, graph, "net").source.replace("class Model(", "class ModelNew(")
-            programs.append(LiveProgram(source, graph.signature, graph.output, graph.constants))
+            programs.append(LiveProgram(source, graph.signature, graph.output, graph.constants, fills=graph.fills))
     return KernelModule(net, programs)
 
 
@@ -110,6 +111,31 @@ class Gated(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = self.up(self.norm(x)).chunk(2, -1)
         return a * b.sigmoid()
+
+
+class FloatNorm(nn.Module):
+    """As norms of language models: in float32, and back to the type of what came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.next = nn.Parameter(torch.rand(4) + 0.5), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.float32)
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return torch.softmax(self.next(self.weight * wide.to(x.dtype)), -1, dtype=torch.float32).to(x.dtype)
+
+
+@torch.no_grad()
+def test_a_module_that_converts_back_to_the_type_of_its_input_has_kernels_in_half_precision() -> None:
+    net = FloatNorm().eval()
+    made = with_kernels(net, torch.randn(3, 4))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        made.to(dtype)
+        for rows in (3, 5):
+            x = torch.randn(rows, 4, dtype=dtype)
+            assert torch.equal(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 6
 
 
 @torch.no_grad()
@@ -799,3 +825,67 @@ def test_of_torch_s_layers_what_code_reads_is_looked_at_in_each_call() -> None:
 def test_recurrent_layers_are_captured_for_every_number_of_steps(layer: nn.Module) -> None:
     signature = captured(layer.eval(), ((torch.randn(2, 5, 4),), {})).signature
     assert [isinstance(size, str) for size in signature.shapes[0]] == [True, True, False]
+
+
+class Shared(collections.UserDict[str, Any]):
+    """A dictionary that layers hand on, as that of shared keys and values in Gemma 3n."""
+
+
+@dataclasses.dataclass
+class Carried:
+    state: torch.Tensor
+    steps: list[torch.Tensor]
+
+
+class Filling(nn.Module):
+    """Leaves what it computes in an argument, for the caller or the next layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, into: Any) -> torch.Tensor:
+        hidden = self.layer(x)
+        if isinstance(into, list):
+            into.append(hidden)
+        elif isinstance(into, Carried):
+            into.state = into.state * 2 + hidden
+            into.steps.append(hidden)
+        else:
+            into["seen"] = (hidden, into.pop("first", None))
+        return hidden.sum(-1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: [],
+        lambda: [torch.ones(3)],
+        lambda: {"first": torch.ones(2), "other": [torch.zeros(1)]},
+        lambda: Shared(first=torch.ones(2)),
+        lambda: collections.OrderedDict(),
+        lambda: Carried(torch.ones(4), []),
+    ],
+)
+def test_what_a_forward_leaves_in_its_arguments_is_there_for_the_caller(given: Callable[[], Any]) -> None:
+    net = Filling().eval()
+    module = with_kernels(net, (torch.randn(2, 4), given()))
+    for rows in (2, 5):
+        x, mine, theirs = torch.randn(rows, 4), given(), given()
+        kept = mine["other"] if "other" in getattr(mine, "keys", list)() else None
+        torch.testing.assert_close(module(x, mine), net(x, theirs))
+        mine, theirs = (vars(v) if isinstance(v, Carried) else v for v in (mine, theirs))
+        assert type(mine) is type(theirs)
+        torch.testing.assert_close(*((dict(v) if isinstance(v, Shared) else v) for v in (mine, theirs)))
+        assert kept is None or mine["other"] is kept
+    assert module.kernelllm.kernel_calls == 2
+
+
+def test_a_forward_that_leaves_an_object_in_its_argument_is_refused() -> None:
+    class Leaving(Filling):
+        def forward(self, x: torch.Tensor, into: Any) -> torch.Tensor:
+            into["made"] = object()
+            return self.layer(x)
+
+    with pytest.raises(UsageError, match="leaves in an argument"):
+        with_kernels(Leaving(), (torch.randn(2, 4), {}))

@@ -611,3 +611,21 @@ def get_init_inputs(): return [width]
 
 def test_sizes_that_a_layer_unflattens_to_stay_symbols():
     assert symbolic(problem(UNFLATTENED), Options()).symbolic
+
+
+def test_parameters_of_a_traced_forward_are_parameters():
+    body = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        with torch.enable_grad():
+            chosen = [self.get_parameter(n) for n, p in self.named_parameters() if isinstance(p, nn.Parameter)]
+            return torch.autograd.grad((x.tanh() * self.scale).sum(), [x, *chosen])
+rows, width = 4, 16
+def get_inputs(): return [torch.randn(rows, width)]
+def get_init_inputs(): return [width]
+"""
+    assert captured(body).output.count("{") == 2

@@ -5,6 +5,7 @@ import statistics
 import pytest
 
 from kernelllm.compiler.cost_model import activation_us, library_us, template_gains, template_us
+from kernelllm.compiler.templates.matmul import matmul_should_split
 from kernelllm.core import gpus
 
 MEASURED = {  # m, n, k: us of the template, us of cuBLAS; bf16, caches cold (benchmarks/speed.py --families)
@@ -49,3 +50,8 @@ def test_two_products_with_a_gate_are_weighed_together() -> None:
     """On an H100 the two took 130 us by the template, 115 by the library."""
     assert not template_gains(3000, 3456, 1280, H200, activation="gelu_tanh", products=2)
     assert template_gains(4096, 12288, 4096, H200, activation="silu", products=2)
+
+
+def test_products_by_halves_have_work_for_all_cores() -> None:
+    assert matmul_should_split(1, 4096, 4096, 4096)
+    assert not matmul_should_split(1, 512, 512, 50000)  # 16 tiles, and K is not split

@@ -104,3 +104,17 @@ def get_inputs():
     first, second = [i for i, s in enumerate(kernel.body) if isinstance(s, ast.For)]
     own = made[first] - set().union(*made[:first])
     assert not own & read[second] - made[second]
+
+
+def test_the_larger_of_0_and_an_index_has_a_range():
+    body = """
+class Model(nn.Module):
+    def forward(self, x):
+        y = torch.zeros_like(x)
+        y[:, :, ::2] = x[:, :, ::2]
+        return F.pad(y, (2, 2), mode="replicate")
+rows, channels, width = 4, 3, 16
+def get_inputs(): return [torch.randn(rows, channels, width)]
+def get_init_inputs(): return []
+"""
+    assert lowered(body).wrapper.kernels

@@ -185,3 +185,24 @@ def get_inputs(): return [torch.randn(rows, width), torch.randint(0, rows // 4, 
 def test_sums_at_positions_that_do_not_fit_a_cache_together_are_kernels_apart(rows: int, kernels: int) -> None:
     source = compiled(problem(TWO_SUMS.replace("ROWS", str(rows))), Options(extern="allow", symbolic=False, mixed=True))
     assert sum("tl.atomic_add" in kernel for kernel in source.split("@triton.jit")) == kernels
+
+
+LARGEST = """
+class Model(nn.Module):
+    def forward(self, logits, history, penalty):
+        table = torch.zeros_like(logits).scatter_reduce_(1, history[:, 1:], penalty[:, 1:], reduce="amax")
+        places = (history[:5, :4, None] % 7).expand(5, 4, 3)
+        least = torch.full((5, 7, 3), -1.0, device=logits.device).scatter_reduce(1, places, penalty[:5, :12].view(5, 4, 3), "amin")
+        return logits - table, least
+rows, vocabulary, length = 6, 40, 24
+def get_inputs(): return [torch.randn(rows, vocabulary), torch.randint(0, 10, (rows, length)), torch.rand(rows, length)]
+def get_init_inputs(): return []
+"""
+
+
+def test_the_largest_are_scattered_from_where_they_lie_into_a_constant(quick: Judge) -> None:
+    source = compiled(problem(LARGEST), Options(fixed=True, mixed=True))
+    assert "torch.empty(1, 1, device" in source  # a table of one element, which the template repeats as it copies
+    assert "index.contiguous()" not in source
+    verdict = quick.judge(problem(LARGEST), Candidate(source=source))
+    assert verdict.correct, verdict.message

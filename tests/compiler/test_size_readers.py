@@ -34,6 +34,8 @@ CALLS = [
     "F.fold(x[0], (1, (x.shape[2] - 1) * x.shape[0] + x.shape[1]), (1, x.shape[1]), stride=(1, x.shape[0]))",
     "x * torch.fft.fftfreq(x.shape[2], 0.5)",
     "torch.fft.rfftfreq(x.shape[2] - 1)",
+    "F.avg_pool2d(x.clamp(min=0.1) ** 3, x.shape[1:])",
+    "F.max_pool2d(x, (x.size(1), x.size(2)), stride=(x.size(1), x.size(2)))",
     "torch.linalg.norm(x[0], 1)",
     "torch.linalg.matrix_norm(x, float('-inf'))",
     "(x @ x.mT)[:, torch.tril_indices(x.shape[1], x.shape[1], -1)[0], torch.tril_indices(x.shape[1], x.shape[1], -1)[1]]",
@@ -46,11 +48,19 @@ def test_no_size_is_fixed(call: str) -> None:
     assert not captured(MODULE.format(call)).specialized
 
 
-@pytest.mark.parametrize("call", [CALLS[0], CALLS[4], CALLS[9], CALLS[10]])
+@pytest.mark.parametrize("call", [CALLS[0], CALLS[4], CALLS[9], CALLS[10], CALLS[14]])
 def test_other_sizes_are_right(quick: Judge, call: str) -> None:
     module = problem(MODULE.format(call))
     verdict = quick.judge(module, Candidate(source=compiled(module, Options())))
     assert verdict.correct, verdict.message
+
+
+def test_a_window_over_the_whole_image_is_a_reduction() -> None:
+    found = captured(MODULE.format("F.avg_pool2d(torch.cat((x.exp(), F.max_pool2d(x.exp(), x.shape[1:]).expand_as(x))), x.shape[1:])"))
+    names = str(found.graph.graph)
+    assert "aten.mean.dim" in names
+    assert "aten.amax" in names
+    assert "pool" not in names
 
 
 CONSTRUCTED = """

@@ -111,6 +111,15 @@ CASES = {
         "self.fill = -7.0", "x, m", "y = torch.where(m, torch.full_like(x, self.fill), x.clamp(-0.5, 0.5))\n        "
         "return y - x.masked_fill(m, self.fill)", "torch.randn(3, 5), torch.rand(3, 5) < 0.4",
     ),
+    "layers in a row and one that does nothing": (
+        "self.net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 6))\n        self.drop = nn.Dropout(0.0)\n"
+        "        self.eval()", "x", "return x + self.drop(self.net(x))", "torch.randn(4, 6)",
+    ),
+    "zeros in front and a mask by zero": (
+        "self.register_buffer('mask', torch.tril(torch.ones(5, 5)))", "x",
+        "x = torch.cat([torch.zeros_like(x[:, :1]), x.cumsum(1)[:, :-1]], dim=1)\n        return x.masked_fill(self.mask == 0, -2.0)",
+        "torch.randn(5, 5)",
+    ),
 }  # fmt: skip
 
 

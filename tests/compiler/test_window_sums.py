@@ -68,6 +68,37 @@ def get_init_inputs(): return [size, step]
     assert len(found.graph.graph.nodes) < 300
 
 
+def test_a_pool_of_a_whole_image_is_a_reduction_for_any_size() -> None:
+    """A window's elements are read by many threads, and windows as large as the image keep no size fixed."""
+    body = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        a, b = F.avg_pool2d(x, x.shape[2:]), F.max_pool2d(x, (x.size(2), x.size(3)), stride=1)
+        return a, b, F.avg_pool1d(y, y.shape[-1]), F.max_pool1d(y, kernel_size=y.shape[-1]), F.avg_pool2d(x, (x.size(2), 1), stride=1)
+def get_inputs(): return [torch.randn(2, 3, 12, 20), torch.randn(2, 3, 40)]
+def get_init_inputs(): return []
+"""
+    found = captured(body)
+    targets = {str(n.target) for n in found.graph.graph.nodes}
+    assert not [t for t in targets if "pool" in t]
+    assert {"aten.amax.default", "aten.mean.dim"} <= targets
+
+
+def test_a_pool_that_is_differentiated_or_divides_by_another_number_is_none() -> None:
+    body = """
+class Model(nn.Module):
+    def forward(self, x, g):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = F.max_pool2d(x, (6, 6)) + F.avg_pool2d(x, (6, 6), divisor_override=7)
+            return torch.autograd.grad(y, [x], g)
+def get_inputs(): return [torch.randn(2, 3, 6, 6).relu(), torch.randn(2, 3, 1, 1)]
+def get_init_inputs(): return []
+"""
+    targets = {str(n.target) for n in captured(body).graph.graph.nodes}
+    assert not {"aten.amax.default", "aten.mean.dim"} & targets
+
+
 ENVELOPE = """
 class Model(nn.Module):
     def __init__(self, window):

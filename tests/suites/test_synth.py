@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kernelllm.compiler.stepwise.step_values import Unsupported
+from kernelllm.compiler.stepwise.steps_writer import written
 from kernelllm.core.errors import UsageError
 from kernelllm.suites import open_suite
 
@@ -32,6 +35,18 @@ def test_every_problem_runs_and_they_differ() -> None:
         operators.update(problem.tags[1:])
     assert len({ast.dump(ast.parse(p.source)) for p in problems}) == len(problems)
     assert len(operators) > 50
+
+
+def test_what_people_begin_with_is_drawn_and_written_step_by_step() -> None:
+    problems = list(open_suite("synth/5/120").problems())
+    begun = ("nn.Sequential(", "torch.where(", ".mean(-1, keepdim=True)", "residual", "F.gelu(", "transpose(-2, -1)", "grad")
+    assert all(any(text in p.source for p in problems) for text in begun)
+    files = []
+    for problem in problems:
+        with suppress(Unsupported):
+            files.append(written(problem))
+    assert len(files) > 0.95 * len(problems)
+    assert sum("def steps(" in file for file in files) > 0.5 * len(files)
 
 
 def test_another_form_of_its_name_is_refused() -> None:

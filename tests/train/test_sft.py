@@ -22,11 +22,12 @@ from kernelllm.core.types import Problem, from_json
 from kernelllm.lm import prompts
 from kernelllm.models import Message, SamplingParams, open_model, small_weights
 from kernelllm.pairs.canonical import canonical
-from kernelllm.train import card, config, weights
+from kernelllm.train import card, config, prepare, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.examples import NO_LOSS, Collator, examples, packed, rows_of
+from kernelllm.train.prepare import opened_tokenizer
 from kernelllm.train.renaming import KernelFile, relayered, renamed, renamed_copies, resized
-from kernelllm.train.sft import opened_tokenizer, sft
+from kernelllm.train.sft import sft
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +57,27 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_losses(trained: tuple[Path, 
     shutil.copytree(folder, stopped)
     assert sft(toy_recipe(toy_set), stopped) == outcome
     (stopped / "result.json").unlink()
+    kept = (stopped / "examples.npz").stat().st_mtime_ns
     (stopped / "checkpoints" / "checkpoint-6").mkdir()  # it was stopped while it wrote
     again = sft(toy_recipe(toy_set), stopped)
     assert again.losses == outcome.losses
+    assert (stopped / "examples.npz").stat().st_mtime_ns == kept, "tokens are not made again"
     assert again.scores == pytest.approx(outcome.scores)
     with pytest.raises(UsageError, match="another recipe"):
         sft(toy_recipe(toy_set, "training.learning_rate=0.1"), stopped)
+
+
+def test_tokens_that_were_made_elsewhere_are_what_is_learnt(trained: tuple[Path, TrainingRun], toy_set: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(toy_set)
+    prepare.prepare(recipe, tmp_path / "here")
+    shutil.copytree(toy_set, tmp_path / "pairs")
+    moved = msgspec.structs.replace(recipe, data=msgspec.structs.replace(recipe.data, pairs=(str(tmp_path / "pairs"),)))
+    made = (tmp_path / "here" / "examples.npz").stat().st_mtime_ns
+    assert sft(moved, tmp_path / "here").losses == trained[1].losses
+    assert (tmp_path / "here" / "examples.npz").stat().st_mtime_ns == made
+    fewer = msgspec.structs.replace(moved, data=msgspec.structs.replace(moved.data, renamings=0))
+    prepare.prepare(fewer, tmp_path / "here")
+    assert (tmp_path / "here" / "examples.npz").stat().st_mtime_ns != made, "other data, other tokens"
 
 
 def test_a_trained_folder_can_be_asked(trained: tuple[Path, TrainingRun]) -> None:
@@ -312,7 +328,7 @@ def test_the_published_recipe_runs_with_a_toy_llama(toy_set: Path, trained: tupl
 def test_recipes_that_begin_from_the_packaged_model_fit_its_positions() -> None:
     positions = json.loads((small_weights.packaged() / "config.json").read_text())["max_position_embeddings"]
     begun = [recipe for recipe in map(config.load, config.recipes()) if recipe.base == "mini"]
-    assert len(begun) == 4
+    assert len(begun) == 5
     assert all(recipe.data.max_length <= positions for recipe in begun)
 
 
@@ -326,7 +342,7 @@ def test_recipes_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         config.load(str(path), ["training.no_such_key=1"])
     with pytest.raises(UnknownName, match="kernelllm-8b"):
         config.load("no-such-recipe")
-    assert json.loads(json.dumps(config.recipes())) == ["kernelllm-8b", "mini", "mini-dpo", "mini-reject", "mini-repair", "mini-rl"]
+    assert config.recipes() == ["kernelllm-8b", "mini", *(f"mini-{more}" for more in ("dpo", "more", "reject", "repair", "rl"))]
 
 
 def test_kernelllm_falls_back_to_the_small_model(

@@ -10,7 +10,7 @@ from kernelllm.backends.base import open_backend
 from kernelllm.core.types import Candidate, Finding, Problem, Severity, Status, Verdict
 from kernelllm.judge import conclusion, source_refusal, status_decision
 from kernelllm.judge.checks.asked_shapes import size_conditions
-from kernelllm.judge.checks.call_counts import counts_its_calls, keeps_state, least_calls
+from kernelllm.judge.checks.call_counts import calls_beyond, counts_its_calls, keeps_state, least_calls
 from kernelllm.judge.checks.compared_numbers import compared_bits, compared_values, large_bounds, program_numbers
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
 from kernelllm.judge.checks.kernel_bodies import branches
@@ -27,10 +27,11 @@ from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.autotune_configurations import configurations, merged, try_remaining
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_unit_sizes
+from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_other_counts, try_unit_sizes
 from kernelllm.judge.trials.inputs.named_values import try_named_values
 from kernelllm.judge.trials.inputs.near_zero_inputs import try_denormal, try_homogeneity, try_near_zero
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other_sizes
+from kernelllm.judge.trials.inputs.rounding_ties import try_rounding_ties
 from kernelllm.judge.trials.inputs.shape_trials import (
     try_broadcast,
     try_expanded,
@@ -209,6 +210,8 @@ class Evaluation:
             if bounds or exact or asked:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
                     trials.findings += try_unit_sizes(worker, runs, None, trials.watched).findings()
+            with self._context.references.other_counts(self._problem, frozenset(self._seen.fixed), references) as runs:
+                trials.findings += try_other_counts(worker, runs).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))
@@ -228,6 +231,9 @@ class Evaluation:
         trials, reference = self._seen.trials, references[0]
         if reference.gradients:
             trials.findings += try_gradients(worker, reference, seed).findings()
+        if calls := calls_beyond(self._candidate.source):
+            text = f"It compares what it counts with {calls}, and was not called as often: what it does from there on nobody saw."
+            trials.findings.append(Finding(check="not_run", message=text, severity=Severity.WARN))
         dtypes = dtypes_of(self._candidate.source)
         often = least_calls(self._candidate.source) if counts_its_calls(self._candidate.source) else 0
         with reference.forward_alone():
@@ -243,6 +249,7 @@ class Evaluation:
                 numbers, bits = compared_values(self._candidate.source), compared_bits(self._candidate.source)
                 trials.findings += try_named_values(worker, reference, seed, numbers, bits)
                 trials.findings += try_near_zero(worker, reference, seed)
+                trials.findings += try_rounding_ties(worker, reference, seed)
                 try_homogeneity(worker, reference, seed)
                 trials.findings += try_denormal(worker, reference, seed)
                 trials.findings += try_attributes(worker, reference, seed)

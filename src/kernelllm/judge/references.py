@@ -27,13 +27,13 @@ from kernelllm.problems.larger_sizes import larger, longest
 from kernelllm.problems.other_branches import sets_of_other_branches
 from kernelllm.problems.product_sizes import sets_of_products
 from kernelllm.problems.seeds import own_generators
-from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_outside, sets_with
+from kernelllm.problems.smallest_sizes import sets_at, sets_between, sets_of_counts, sets_outside, sets_with
 
 _KEPT_PROBLEMS = 8
 _FEW = {"budget_elements": shrink.CPU.elements // 3, "budget_s": shrink.SECONDS / 3, "budget_work": shrink.CPU.work // 3}
 """Budgets of the profile ``quick``: a third of the usual ones. Sizes are cut, not their number, nor odd ones among them."""
-_EMPTY = 2
-"""Sizes that are tried at 0."""
+_EMPTY, _COUNTS = 2, 3
+"""Sizes that are tried at 0, and counts that are tried at another number."""
 _BETWEEN, _EXACT, _PRODUCTS, _BRANCHES = 2, 3, 4, 4
 """Sizes between others that are tried, sizes that are compared with, products of sizes, and sizes for branches that none of them takes."""
 SMALL_SETS = 2
@@ -105,7 +105,7 @@ class References:
             if found is not None and any(bound > longest(problem, found) for bound in bounds):
                 longer = larger(problem, _own(tried), BEYOND, few=True) or found
                 found = longer if longest(problem, longer) > longest(problem, found) else found
-            run = None if found is None else self._prepared(problem, found, tried)
+            run = None if found is None else self._prepared(problem, found, tried, backward=False)  # programs are sampled of a forward
             return [] if run is None else [run, *negated_run(run)]  # what is zero in one run shows in the other
 
         with self._kept_runs(problem, fixed, (BEYOND, *bounds), made) as runs:
@@ -116,6 +116,18 @@ class References:
         """The reference's runs with one size after the other at ``length``, 1 or 0, where it works and stays finite. On a GPU one alone;
         of empty tensors few, on a CPU."""
         with self._kept_runs(problem, fixed, (length,), lambda: self._run_smallest(problem, tried, length)) as runs:
+            yield runs
+
+    @contextlib.contextmanager
+    def other_counts(self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference]) -> Iterator[list[PreparedRun]]:
+        """The reference's runs with another number of heads, groups or the like, one after the other; on a GPU one alone."""
+
+        def made() -> list[PreparedRun]:
+            sets = sets_of_counts(problem, _own(tried), fixed, _COUNTS if self._device == "cpu" else 1)
+            found = [self._prepared(problem, overrides, tried) for overrides in sets]
+            return [run for run in found if run is not None]
+
+        with self._kept_runs(problem, fixed, (-1,), made) as runs:
             yield runs
 
     @contextlib.contextmanager
@@ -161,10 +173,12 @@ class References:
                 break
         return runs
 
-    def _prepared(self, problem: Problem, overrides: dict[str, Any], tried: Sequence[Reference]) -> PreparedRun | None:
+    def _prepared(
+        self, problem: Problem, overrides: dict[str, Any], tried: Sequence[Reference], *, backward: bool = True
+    ) -> PreparedRun | None:
         with own_generators(), failures_logged("A set of sizes is not tried", ProblemError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer of no elements is nothing that the user wrote
-            described, gradients = shrink.describe(problem, overrides), bool(tried[0].gradients)
+            described, gradients = shrink.describe(problem, overrides), backward and bool(tried[0].gradients)
             if self._device != "cpu" and may_assert(tried[0].ops):  # a position may lie beyond a smaller table: a CPU says so
                 prepare(problem, described, overrides, "cpu", INIT_SEED, False)
             made = prepare(problem, described, overrides, self._device, INIT_SEED, True, gradients)

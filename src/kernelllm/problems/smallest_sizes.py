@@ -16,6 +16,8 @@ _ROUND = 64
 """What a size between others is a multiple of where the problem takes no odd one."""
 _FEW, _MANY = 16, 64
 """What the other sizes become, where they are more and cost too much."""
+_COUNTS = range(1, 9)
+"""Sizes that are small enough to be a count of something: the sets that were tried all have the problem's own."""
 _TIMES_THE_BUDGET = 12
 """So many times what a shrunk set may cost, a set with a size between others may."""
 
@@ -39,6 +41,30 @@ def sets_with(problem: Problem, tried: Sequence[Mapping[str, Any]], length: int)
         if found is not None and found not in groups:
             groups.append(found)
     return [overridden(problem, original, {**sets[0], **dict.fromkeys(group, length)}) for group in groups]
+
+
+def sets_of_counts(problem: Problem, tried: Sequence[Mapping[str, Any]], fixed: frozenset[str], most: int) -> list[dict[str, Any]]:
+    """Up to ``most`` sets in which a small size that is the same in the problem and all sets ``tried``, such as a number of heads, is
+    another one, no power of two where it may; the others are those of the first set. Nothing else may change but shapes."""
+    known = sizes.constants(problem)
+    original = dict(slots({name: value for name, value in known.items() if name not in fixed}))
+    sets = [dict(slots({**known, **overrides})) for overrides in tried]
+    dry_runs, found = DryRuns(problem), list[dict[str, Any]]()
+    own = dry_runs.works(overridden(problem, original, sets[0]))
+    for slot, value in original.items():
+        if own is None or value not in _COUNTS or any(one[slot] != value for one in sets):
+            continue
+        for other in dict.fromkeys((value * 3 // 4, value + 1, value - 1, value * 2)):
+            made = overridden(problem, original, {**sets[0], slot: other}) if other not in (0, value) else None
+            trace = dry_runs.works(made) if made is not None else None
+            if trace is None or made is None or len(trace.shapes) != len(own.shapes) or not affordable(dry_runs, made):
+                continue
+            if trace.inputs != own.inputs:
+                found.append(made)
+                break
+        if len(found) == most:
+            break
+    return found
 
 
 def sets_between(problem: Problem, tried: Sequence[Mapping[str, Any]], bounds: Sequence[int], most: int) -> list[dict[str, Any]]:

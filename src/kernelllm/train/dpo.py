@@ -15,8 +15,9 @@ from kernelllm.train import card, sharding, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import answer_text, fits, rows_of
+from kernelllm.train.prepare import opened_tokenizer
 from kernelllm.train.questions import Asked, question
-from kernelllm.train.sft import ToldLine, begin, callbacks, last_checkpoint, opened_tokenizer
+from kernelllm.train.sft import ToldLine, begin, callbacks, last_checkpoint
 
 log = logging.getLogger(__name__)
 

@@ -38,17 +38,26 @@ class TokenExample(msgspec.Struct, frozen=True):
 
 def rows_of(data: Data) -> list[Pair]:
     """All rows of the sets; for ``mini`` the kernels in one way of writing. Raises UsageError where there is none."""
+    return in_one_writing(unread_rows(data), data)
+
+
+def unread_rows(data: Data) -> list[Pair]:
+    """All rows of the sets as they are there. Raises UsageError where there is none."""
     if not data.pairs:
         raise UsageError("The recipe names no pairs.", fix="Set data.pairs, or give --pairs DIR; kernelllm pairs build makes a set.")
     found = [row for folder in data.pairs for row in pair_files.read(Path(folder))]
     if not data.by_family:
         for_training = [int(digest(row.fingerprint)[:8], 16) % 40 != 0 for row in found]  # a module and its repairs are in one split
         found = [msgspec.structs.replace(r, split="train" if t else "validation") for r, t in zip(found, for_training, strict=True)]
+    return found if data.template != "mini" else [row for row in found if _UNNAMED not in row.triton_code]
+
+
+def in_one_writing(rows: Sequence[Pair], data: Data) -> list[Pair]:
+    """The rows; for ``mini`` with their kernels in one way of writing, which takes a while."""
     if data.template != "mini":
-        return found
-    found = [row for row in found if _UNNAMED not in row.triton_code]
-    plain = parallel_map(plain_kernel, [row.triton_code for row in found])
-    return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(found, plain, strict=True)]
+        return list(rows)
+    plain = parallel_map(plain_kernel, [row.triton_code for row in rows])
+    return [msgspec.structs.replace(row, triton_code=sizes_by_place(code)) for row, code in zip(rows, plain, strict=True)]
 
 
 def data_digest(rows: Iterable[Pair]) -> str:
@@ -102,10 +111,14 @@ def packed(found: Sequence[TokenExample], length: int) -> list[list[TokenExample
 
 
 class Rows(torch.utils.data.Dataset[list[TokenExample]]):
-    """What a trainer draws from: packs, or single examples."""
+    """What a trainer draws from: packs, or single examples.
 
-    def __init__(self, found: Sequence[TokenExample], data: Data) -> None:
+    ``step``: empty rows make the number a multiple of it. Several processes would take rows twice to share the last step of an epoch.
+    """
+
+    def __init__(self, found: Sequence[TokenExample], data: Data, step: int = 1) -> None:
         self.rows = packed(found, data.max_length) if data.packing else [[one] for one in found]
+        self.rows += [[] for _ in range(-len(self.rows) % step)]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -131,7 +144,7 @@ class Collator:
         self.count, self.starts = count, starts
 
     def __call__(self, rows: Sequence[Sequence[TokenExample]]) -> dict[str, torch.Tensor]:
-        longest = max(sum(len(one.ids) for one in row) for row in rows)
+        longest = max(1, *(sum(len(one.ids) for one in row) for row in rows))
         length = self.length or -(-longest // self.multiple) * self.multiple
         shape = (max(len(rows), self.count), length)
         ids = torch.full(shape, self.pad)

@@ -30,8 +30,9 @@ from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Rejection
 from kernelllm.train.examples import rows_of
 from kernelllm.train.judged import Sampler, pass_rates, problems_of
+from kernelllm.train.prepare import opened_tokenizer
 from kernelllm.train.rewards import Scorer
-from kernelllm.train.sft import ToldLine, begin, opened_tokenizer, sft, wrapped
+from kernelllm.train.sft import ToldLine, begin, sft, wrapped
 
 log = logging.getLogger(__name__)
 CURVE: Final = "curve.json"

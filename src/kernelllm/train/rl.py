@@ -19,9 +19,10 @@ from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe
 from kernelllm.train.examples import rows_of
 from kernelllm.train.judged import problems_of
+from kernelllm.train.prepare import opened_tokenizer
 from kernelllm.train.rewards import Scorer, Verdicts
 from kernelllm.train.rollouts import Rollouts
-from kernelllm.train.sft import ToldLine, begin, last_checkpoint, opened_tokenizer, wrapped
+from kernelllm.train.sft import ToldLine, begin, last_checkpoint, wrapped
 from kernelllm.train.verdict_trainer import Asked, make_verdict_trainer, sampled_before
 
 log = logging.getLogger(__name__)

@@ -16,25 +16,19 @@ import msgspec
 
 from kernelllm.core.errors import UsageError
 from kernelllm.core.types import from_json, to_json
-from kernelllm.lm.plain_module import plain_module
 from kernelllm.models import LanguageModel
 from kernelllm.models.extras import installed, need
 from kernelllm.models.hf import HF
 from kernelllm.models.mini import Mini
 from kernelllm.pairs.row import Pair
-from kernelllm.train import card, judged, packed_attention, sharding, time_budget, tokenizer, weights
+from kernelllm.train import card, judged, packed_attention, prepare, sharding, time_budget, weights
 from kernelllm.train.card import TrainingRun
 from kernelllm.train.config import Recipe, Validation
-from kernelllm.train.copied_names import copied_names
-from kernelllm.train.examples import Collator, Rows, TokenExample, answer_text, data_digest, examples, rows_of
-from kernelllm.train.parallel import parallel_map
-from kernelllm.train.renaming import renamed_copies
+from kernelllm.train.examples import Collator, Rows, TokenExample, data_digest, unread_rows
 from kernelllm.train.time_budget import TimeBudget
 
 log = logging.getLogger(__name__)
 ToldLine = Callable[[str], None]
-_TOKENIZER_ROWS = 4000
-"""Rows that merges of characters are learnt from; more do not change them."""
 
 
 def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool = False) -> TrainingRun:
@@ -45,47 +39,38 @@ def sft(recipe: Recipe, folder: Path, *, told: ToldLine = log.info, fresh: bool 
     transformers = need("transformers", "train")
     need("accelerate", "train")
     sharding.check(recipe)
-    rows = rows_of(recipe.data)
+    rows = unread_rows(recipe.data)
     with weights.processes().main_process_first():
         if (done := begin(recipe, rows, folder, fresh=fresh)) is not None:
             return done
-        words = opened_tokenizer(recipe, rows, folder)
+        words, made = prepare.opened(recipe, rows, folder)
     transformers.set_seed(recipe.training.seed)
     # transformers' own sampling knows nothing of packed rows
     model = weights.opened(recipe, words, packed=recipe.small or not recipe.validation.problems)
-    parts = {split: [r for r in rows if r.split == split] for split in ("train", "validation", "test")}
-    own = parts["train"][: recipe.data.limit]
-    if recipe.data.template == "mini":  # once for all copies; the prompt leaves it as it is
-        texts = parallel_map(plain_module, [r.python_code for r in own])
-        own = [msgspec.structs.replace(r, python_code=text) for r, text in zip(own, texts, strict=True)]
-    parts["train"] = [*own, *renamed_copies(own, recipe.data.renamings)]
-    fitting = {split: examples(chosen, recipe.data, words) for split, chosen in parts.items()}
-    train = fitting["train"][0]
-    if not train:
-        raise UsageError("No training pair fits.", where=", ".join(recipe.data.pairs), fix="Raise data.max_length.")
-    looked = fitting["validation"][0]
+    train = made.parts["train"]
+    looked = made.parts["validation"]
     if recipe.validation.every and not looked:
         log.warning("No pair of the split validation fits: nothing is looked at while training.")
         recipe = msgspec.structs.replace(recipe, validation=msgspec.structs.replace(recipe.validation, every=0, problems=0))
-    data = Rows(train, recipe.data)
+    data = Rows(train, recipe.data, weights.step_rows(recipe))
     if weights.processes().is_main_process:
         told(f"{len(train)} pairs in {len(data)} rows, {data.tokens} tokens; {weights.count(model)} parameters")
     trainer = make_trainer(recipe, model, words, data, Rows(looked, recipe.data) if looked else None, folder, told)
     with judged_by(recipe.validation) as judge:
         if judge is not None:
-            trainer.scored = lambda now: _scored(recipe, wrapped(recipe, now, words), parts["validation"], judge, told)
+            held_out = [row for row in rows if row.split == "validation"]
+            trainer.scored = lambda now: _scored(recipe, wrapped(recipe, now, words), held_out, judge, told)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder, recipe.training.max_steps))
-        found = finished(trainer, fitting["test"][0], recipe)
+        found = finished(trainer, made.parts["test"], recipe)
     history = trainer.state.log_history
     outcome = TrainingRun(
         folder=str(folder), parameters=weights.count(model), steps=trainer.state.global_step, tokens=data.tokens, examples=len(train),
-        too_long=sum(left for _, left in fitting.values()), scores=found,
+        too_long=made.too_long, scores=found,
         losses=[(int(h["step"]), float(h["loss"])) for h in history if "loss" in h],
     )  # fmt: skip
     now = sharding.whole(trainer, recipe, words)
     if now is not None:
-        copied = copied_names((r.python_code, r.triton_code) for r in own) if recipe.small else ()
-        weights.export(now, words, recipe, folder, verdicts=any(row.before_verdict for row in own), copied=copied)
+        weights.export(now, words, recipe, folder, verdicts=made.verdicts, copied=made.copied)
         card.write(folder, recipe, rows, outcome)
     return outcome
 
@@ -117,30 +102,6 @@ def begin(recipe: Recipe, rows: Sequence[Pair], folder: Path, *, fresh: bool) ->
             result.unlink(missing_ok=True)
         note.write_text(text, encoding="utf-8")
     return from_json(result.read_bytes(), TrainingRun) if result.exists() else None
-
-
-def opened_tokenizer(recipe: Recipe, rows: Sequence[Pair], folder: Path) -> Any:
-    """The base's, or one trained on the training pairs and kept in the folder."""
-    transformers = need("transformers", "train")
-    if recipe.base:
-        found = weights.of_base(transformers.AutoTokenizer, str(weights.int8_base(recipe) or recipe.base))
-        if found.pad_token_id is None:
-            found.pad_token = found.eos_token
-        return found
-    kept = folder / "tokenizer"
-    if not kept.exists():
-        own = [r for r in rows if r.split == "train"][: recipe.data.limit]
-        answers = [answer_text(r.triton_code, recipe.data) for r in own]
-        if recipe.tokenizer.blocks_of == "functions":
-            blocks = tokenizer.shared_parts(answers, recipe.tokenizer.blocks)
-        else:
-            lines = [tokenizer.without_own_names(a, r.python_code) for a, r in zip(answers, own, strict=True)]
-            blocks = tokenizer.frequent_blocks(lines, recipe.tokenizer.blocks)
-        step = -(-len(own) // _TOKENIZER_ROWS)
-        said = [r.before_verdict for r in own if r.before_verdict]
-        texts = [*parallel_map(plain_module, [r.python_code for r in own[::step]]), *answers[::step], *said]
-        tokenizer.trained(texts, recipe.tokenizer.vocabulary, blocks).save_pretrained(kept)
-    return transformers.AutoTokenizer.from_pretrained(kept)
 
 
 def make_trainer(recipe: Recipe, model: Any, words: Any, train: Rows, looked: Rows | None, folder: Path, told: ToldLine) -> Any:

@@ -92,14 +92,13 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
     transformers = need("transformers", "train")
     how, look = recipe.training, recipe.validation
     cuda = torch.cuda.is_available()
-    world = int(processes().num_processes)
     micro = min(how.micro_batch, how.batch)
     every = look.every or how.save_every
     best = {"loss": "eval_loss", "pass@1": "eval_pass@1", "last": None}[look.best] if look.every else None
     made = transformers.TrainingArguments(
         output_dir=str(folder / "checkpoints"), num_train_epochs=how.epochs, max_steps=how.max_steps if not how.max_seconds else 10**6,
         per_device_train_batch_size=micro, per_device_eval_batch_size=micro,
-        gradient_accumulation_steps=max(1, how.batch // (micro * world)),
+        gradient_accumulation_steps=step_rows(recipe) // (micro * int(processes().num_processes)),
         learning_rate=how.learning_rate, lr_scheduler_type=how.schedule, warmup_steps=how.warmup, weight_decay=how.weight_decay,
         adam_beta2=how.beta2, max_grad_norm=how.max_grad_norm, optim=how.optimizer,
         bf16=computed_in(recipe) is torch.bfloat16, use_cpu=not cuda, logging_nan_inf_filter=False,  # it waits for the GPU at each step
@@ -114,6 +113,12 @@ def arguments(recipe: Recipe, folder: Path, rows: int) -> Any:
     if made.n_gpu > 1:  # without torchrun transformers would cut each batch in parts, one a GPU: packed rows do not bear that
         made._n_gpu = 1
     return made
+
+
+def step_rows(recipe: Recipe) -> int:
+    """Rows of a step of all processes: the recipe's batch, or one micro-batch a process where that is more."""
+    at_once = min(recipe.training.micro_batch, recipe.training.batch) * int(processes().num_processes)
+    return at_once * max(1, recipe.training.batch // at_once)
 
 
 def checkpointing(recipe: Recipe, arguments: Any) -> dict[str, bool]:
@@ -160,7 +165,8 @@ def export(model: Any, words: Any, recipe: Recipe, folder: Path, *, verdicts: bo
         plain = plain.merge_and_unload()
     plain.config.use_cache = True
     if recipe.small:
-        plain.config.copied_names = [*copied] or getattr(plain.config, "copied_names", []) if recipe.base else [*copied]
+        before = getattr(plain.config, "copied_names", []) if recipe.base else []
+        plain.config.copied_names = [name for name in before if name in copied or not copied] or [*copied]  # of the pairs before as well
         plain.config.reads_verdicts = verdicts or bool(recipe.base and getattr(plain.config, "reads_verdicts", True))
     plain.save_pretrained(folder / "model")
     words.save_pretrained(folder / "model")

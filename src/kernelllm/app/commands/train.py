@@ -33,13 +33,21 @@ def train() -> None:
 
 
 METHODS = {
-    "sft": """Train on pairs: prompt in, kernel out. CONFIG is a TOML file, or a shipped recipe: mini, kernelllm-8b.
+    "sft": """Train on pairs: prompt in, kernel out. CONFIG is a TOML file, or a shipped recipe: mini, mini-more, kernelllm-8b.
 
     The same command goes on from the last checkpoint. With several GPUs: torchrun --nproc-per-node 8 -m kernelllm train sft ...
 
     \b
     kernelllm train sft mini --pairs my-pairs -o runs/mini
     kernelllm train sft my.toml -o runs/mine --set training.max_steps=200
+    """,
+    "prepare": """Make the tokens of a run of `train sft`, which then trains at once.
+
+    That takes processor time alone, minutes for thousands of pairs. They lie in the run's folder, which may be carried elsewhere.
+
+    \b
+    kernelllm train prepare mini-more --pairs my-pairs -o runs/mini-more
+    kernelllm train sft mini-more --pairs my-pairs -o runs/mini-more
     """,
     "reject": """Sample kernels, judge them, keep the right ones, train again.
 
@@ -155,7 +163,7 @@ def _shown(run: Callable[..., Any], recipe: Recipe, output: Path, fresh: bool, a
     except KeyboardInterrupt:
         click.echo(f"Interrupted. The same command goes on from the last checkpoint in {output}, if there is one.", err=True)
         raise click.exceptions.Exit(130) from None
-    if not processes().is_main_process:
+    if not processes().is_main_process or found is None:
         return
     if as_json:
         click.echo(to_json(found))

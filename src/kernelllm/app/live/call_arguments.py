@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Types of arguments and results that are no tensors and have a fixed value."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
+_MADE_OF_ITEMS = (dict.__init__, collections.UserDict.__init__, collections.OrderedDict.__init__)
+"""Constructors that take a dictionary of what is to be in it."""
 
 
 def input_sets(module: torch.nn.Module, inputs: Any) -> list[Call]:
@@ -108,13 +111,13 @@ def _is_default(value: Any, default: Any) -> bool:
 class Flattened:
     """A flattened value: how to rebuild it from its tensors.
 
-    ``items``: one for each leaf, a number is the tensor at that place, another Nest is a dataclass's fields, a one-tuple a plain value.
+    ``items``: one for each leaf, a number is the tensor at that place, another Nest is what an object holds, a one-tuple a plain value.
     """
 
     spec: Any
     items: tuple[int | tuple[Any] | Flattened, ...]
     made: type | None = None
-    """The dataclass to make of the dictionary of fields."""
+    """The dataclass to make of the dictionary of fields, or the class of dictionaries to make of the items."""
 
     def build(self, tensors: Sequence[Any]) -> Any:
         """The value with these tensors in it."""
@@ -125,7 +128,17 @@ class Flattened:
             for item in self.items
         ]
         value = pytree.tree_unflatten(leaves, self.spec)
-        return value if self.made is None else self.made(**value)
+        if self.made is None:
+            return value
+        return self.made(**value) if dataclasses.is_dataclass(self.made) else self.made(value)
+
+    def renumbered(self, places: Sequence[int]) -> Flattened:
+        """The same with other numbers of its tensors."""
+        items = [
+            places[item] if isinstance(item, int) else item.renumbered(places) if isinstance(item, Flattened) else item
+            for item in self.items
+        ]
+        return Flattened(self.spec, tuple(items), self.made)
 
     def __reduce__(self) -> Any:
         """As a value of this structure: torch's own description of it warns when it is copied."""
@@ -146,9 +159,8 @@ def flatten(value: Any, tensors: list[torch.Tensor], what: str) -> Flattened:
             tensors.append(leaf)
         elif isinstance(leaf, PLAIN):
             items.append((leaf,))
-        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            fields = {f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf) if f.init}
-            inner = flatten(fields, tensors, what)
+        elif (held := _held(leaf)) is not None:
+            inner = flatten(held, tensors, what)
             items.append(Flattened(inner.spec, inner.items, type(leaf)))
         else:
             kind = "a generator" if isinstance(leaf, Iterator) else f"a {type(leaf).__module__}.{type(leaf).__name__}"
@@ -161,19 +173,33 @@ def flatten(value: Any, tensors: list[torch.Tensor], what: str) -> Flattened:
     return Flattened(spec, tuple(items))
 
 
+def _held(value: Any) -> dict[Any, Any] | None:
+    """What an object holds that can be made anew of it: a dataclass's fields, the items of a class of dictionaries. None for others."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, dict | collections.UserDict) and type(value).__init__ in _MADE_OF_ITEMS and not vars(value).keys() - {"data"}:
+        return dict(value)
+    return None
+
+
 def names_of(named: Mapping[str, Any]) -> list[str]:
     """For each tensor in these arguments, in the order of :func:`flatten`, a Python name: ``mask``, ``position_embeddings_0``."""
     found: list[str] = []
     for name, value in named.items():
         base = name.replace("[", "_").replace("]", "")
-        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-            if not isinstance(leaf, torch.Tensor):
-                continue
-            parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
-            text = "_".join([base, *parts])
-            text = "".join(c if c.isalnum() else "_" for c in text)
+        for text in _tensor_names(base, value):
             found.append(text if text not in found else f"{text}_{len(found)}")
     return found
+
+
+def _tensor_names(base: str, value: Any) -> Iterator[str]:
+    for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+        parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
+        text = "".join(c if c.isalnum() else "_" for c in "_".join([base, *parts]))
+        if isinstance(leaf, torch.Tensor):
+            yield text
+        elif not isinstance(leaf, PLAIN):
+            yield from _tensor_names(text, _held(leaf) or {})
 
 
 def _is_plain(value: Any) -> bool:

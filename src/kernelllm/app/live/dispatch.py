@@ -16,6 +16,7 @@ import torch.utils._pytree as pytree
 from kernelllm.app import in_process
 from kernelllm.app.live.active_modes import StateTypes, active_mode, do_nothing
 from kernelllm.app.live.call_arguments import BoundCalls, Flattened, flatten, form_of
+from kernelllm.app.live.filled_arguments import called
 from kernelllm.app.live.kept_tensors import kept_state
 from kernelllm.app.live.program import PROVEN, UNPROVEN, LiveProgram, reason, refused, runs_on
 from kernelllm.app.live.watched import Watched
@@ -96,10 +97,13 @@ class Dispatch:
             self._known[key] = None, reason(error)
             return self._by_original(reason(error), args, kwargs)
         self.kernel_calls += 1
+        if program.fills is not None:
+            result, further = result
+            program.fills.into(named, tensors, further)
         return result
 
     def run(self, program: LiveProgram, tensors: Sequence[torch.Tensor]) -> Any:
-        """The kernels' result for these tensors. Raises what the file raises."""
+        """The kernels' result for these tensors; with what fills arguments, a pair. Raises what the file raises."""
         model, written, grad = program.model(self.original), program.signature.written, torch.is_grad_enabled()
         given = [t if t.is_contiguous() or i in written else t.contiguous() for i, t in enumerate(tensors)]
         quiet = torch.no_grad() if grad and not program.differentiable else contextlib.nullcontext()
@@ -112,8 +116,7 @@ class Dispatch:
         """What differs between kernels and original for these tensors; empty where nothing does. Raises what either raises."""
 
         def by_torch(module: torch.nn.Module, given: Sequence[torch.Tensor]) -> Any:
-            args, kwargs = self._names.call(program.signature.nest.build(given))
-            return module.forward(*args, **kwargs)
+            return called(self._names, program.signature.nest, program.fills, given, module.forward)
 
         return difference(lambda given: self.run(program, given), by_torch, self.original, tensors)
 

@@ -10,8 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelllm.app.live.call_arguments import BoundCalls
 from kernelllm.app.live.dispatch import difference
+from kernelllm.app.live.exported import TAKES_ROWS
+from kernelllm.app.live.filled_arguments import called
 from kernelllm.app.live.freed_sizes import flat_tensors, with_state
-from kernelllm.app.live.module_capture import TAKES_ROWS, LiveGraph
+from kernelllm.app.live.module_capture import LiveGraph
 from kernelllm.app.live.program import reason
 from kernelllm.core.errors import CaptureError
 from kernelllm.core.types import Problem
@@ -44,8 +46,7 @@ def compare_without_rows(module: torch.nn.Module, live: LiveGraph, problem: Prob
     names = BoundCalls(module.forward)
 
     def by_torch(one: torch.nn.Module, given: Sequence[torch.Tensor]) -> Any:
-        args, kwargs = names.call(live.signature.nest.build(given))
-        return one.forward(*args, **kwargs)
+        return called(names, live.signature.nest, live.fills, given, one.forward)
 
     found = False
     try:

@@ -17,6 +17,7 @@ import torch
 
 from kernelllm.app.live.call_arguments import BoundCalls
 from kernelllm.app.live.dispatch import difference
+from kernelllm.app.live.filled_arguments import called
 from kernelllm.app.live.module_capture import LiveGraph
 from kernelllm.app.live.program import reason
 from kernelllm.core.text import syntax_tree
@@ -64,8 +65,7 @@ def _is_right(module: torch.nn.Module, live: LiveGraph, problem: Problem, size: 
     names = BoundCalls(module.forward)
 
     def by_torch(one: torch.nn.Module, given: Sequence[torch.Tensor]) -> Any:
-        args, kwargs = names.call(live.signature.nest.build(given))
-        return one.forward(*args, **kwargs)
+        return called(names, live.signature.nest, live.fills, given, one.forward)
 
     try:
         model = with_state(module, live.constants, problem)

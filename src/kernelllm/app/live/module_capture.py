@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import logging
 import operator
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,37 +12,17 @@ import msgspec
 import torch
 
 from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten, names_of, one_device
+from kernelllm.app.live.exported import FlatModule, exported, layer_by_layer, tidied
+from kernelllm.app.live.filled_arguments import Filled
+from kernelllm.app.live.half_graphs import in_each_type, is_float32_alone
 from kernelllm.app.live.kept_tensors import KeptTensors, kept_state, no_other_dice
 from kernelllm.app.live.program import Signature
-from kernelllm.app.live.recurrent_results import not_unrolled
 from kernelllm.compiler.capture import modes
-from kernelllm.compiler.capture.data_dependent.mask_positions import rows_taken
-from kernelllm.compiler.capture.decompositions import flex_scores
-from kernelllm.compiler.capture.half_precision import same_in_half
-from kernelllm.compiler.capture.tensor_caches import no_kept_tensors
 from kernelllm.core.background import TORCH
-from kernelllm.core.errors import CaptureError, ProblemError, UsageError
-from kernelllm.core.quiet import quiet_thread
+from kernelllm.core.errors import CaptureError, ProblemError
 from kernelllm.core.types import Problem
 from kernelllm.problems.graphs.graph_problem import graph_problem
 from kernelllm.problems.graphs.graph_text import LISTED, plain_text
-from kernelllm.problems.unfused_flex import unfused_flex
-
-_ALL = 2**63 - 1
-_MANY = 2000
-"""Operators of a graph that is not tried in half precision: one file of it takes long enough."""
-TAKES_ROWS = "takes_rows"
-"""Key of a graph's ``meta``: whether it holds as long as the module does nothing of its own where no rows are found."""
-_BLOCKS: dict[Any, tuple[int, int | None]] = {
-    torch.ops.higher_order.wrap_with_set_grad_enabled: (1, None),
-    torch.ops.higher_order.wrap_with_autocast: (4, 2),
-}
-"""Operators that run a block: the block's place among the arguments, and that of whether it is switched on."""
-_LAYERS = {
-    "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "group_norm", "max_pool1d",
-    "bilinear", "embedding_bag", "cdist", "einsum", "dropout", "scaled_dot_product_attention",
-}  # fmt: skip
-"""Operators that a reader, and the compiler, knows as functions of torch."""
 
 
 @dataclass
@@ -60,29 +37,14 @@ class LiveGraph:
     inputs: list[torch.Tensor]
     signature: Signature
     output: Flattened
-    """How the graph's outputs make the module's result."""
+    """How the graph's outputs make the module's result; with further ones for ``fills``, a pair of it and these."""
     plain: dict[str, Any]
     """Arguments that are numbers, strings or None, by name: the graph holds for these values."""
     float32_alone: bool = False
     """Whether the module does something else in half precision, such as a conversion back to the type of its input."""
+    fills: Filled | None = None
     left: tuple[str, ...] = ()
     """Tensors that the module's calls leave in it, and that the graph does not make."""
-
-
-class _Flat(torch.nn.Module):
-    """The module with tensors alone in and out."""
-
-    def __init__(self, module: torch.nn.Module, names: BoundCalls, nest: Flattened, told: Callable[[Flattened], None]) -> None:
-        """``told`` is given the structure of the result: export puts back what a forward changes in its module."""
-        super().__init__()
-        self.module = module
-        self._names, self._nest, self._told = names, nest, told
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        args, kwargs = self._names.call(self._nest.build(tensors))
-        results: list[torch.Tensor] = []
-        self._told(flatten(self.module.forward(*args, **kwargs), results, "The result of the module"))
-        return tuple(results)
 
 
 @contextmanager
@@ -108,12 +70,15 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
     one_device(module, dict(zip(found, tensors, strict=True)))
     depends: dict[str, bool] = {}
     kept = KeptTensors(module, lambda: depends.update(_first_run(module, names, nest, tensors)))
-    outputs: list[Flattened] = []
-    flat = _Flat(module, names, nest, outputs.append)
-    program = _exported(flat, tensors)
-    graph = program.graph_module
-    state, constants = _state(program)
-    alone = _is_float32_alone(program, flat, tensors)
+    outputs: list[tuple[Flattened, Filled | None]] = []
+    flat = FlatModule(module, names, nest, outputs.append)
+    program = exported(flat, tensors)
+    structure, fills = outputs[-1]
+    alone = is_float32_alone(program, flat, tensors)
+    typed = in_each_type(program, flat, tensors) if alone else None
+    alone = alone and typed is None
+    graph = (typed or program).graph_module
+    state, constants = _state(typed or program, program.constants)
     left = kept.refuse(program.constants.values(), state.values())
     places = [n for n in graph.graph.find_nodes(op="placeholder") if n.name not in state]
     for node, name in zip(places, found, strict=True):
@@ -125,14 +90,14 @@ def captured(module: torch.nn.Module, call: Call) -> LiveGraph:
         writes_state=any(_is_written(n) for n in graph.graph.find_nodes(op="placeholder") if n.name in state),
         halves=not alone, **_sizes(places),
     )  # fmt: skip
-    return LiveGraph(graph, state, constants, tensors, signature, outputs[-1], plain, alone, left)
+    return LiveGraph(graph, state, constants, tensors, signature, structure, plain, alone, fills, left)
 
 
 def _first_run(module: torch.nn.Module, names: BoundCalls, nest: Flattened, tensors: list[torch.Tensor]) -> dict[str, bool]:
     """Run the module as it is, with its buffers and inputs put back; the modules whose mode it asks for. Raises ProblemError."""
     args, kwargs = names.call(nest.build([t.clone() for t in tensors]))
     found: dict[str, bool] = {}
-    with TORCH, kept_state(module), _layer_by_layer(), modes.noted(module, found), torch.no_grad():
+    with TORCH, kept_state(module), layer_by_layer(), modes.noted(module, found), torch.no_grad():
         try:
             with no_other_dice(type(module).__name__):
                 module.forward(*args, **kwargs)
@@ -145,64 +110,7 @@ def _first_run(module: torch.nn.Module, names: BoundCalls, nest: Flattened, tens
     return found
 
 
-def _is_float32_alone(program: torch.export.ExportedProgram, flat: _Flat, tensors: list[torch.Tensor]) -> bool:
-    """Whether the graph is not what the module does in half precision."""
-    if len(program.graph_module.graph.nodes) > _MANY:
-        return True
-    own = {**dict(flat.named_parameters(remove_duplicate=False)), **dict(flat.named_buffers(remove_duplicate=False))}
-    own_or_held = {**program.constants, **own}
-    given = iter(tensors)
-    places = [own_or_held[s.target] if s.target else next(given) for s in program.graph_signature.input_specs]
-    with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors():
-        warnings.simplefilter("ignore")
-        called = lambda state, inputs: torch.func.functional_call(flat, state, tuple(inputs), tie_weights=False)
-        graph = _tidied(copy.deepcopy(program.graph_module))  # without the assertion that all is float32
-        graph.recompile()
-        return not same_in_half(called, graph, [own, tensors], places)
-
-
-def _exported(flat: _Flat, tensors: list[torch.Tensor]) -> torch.export.ExportedProgram:
-    """With all sizes as they may be; where torch cannot solve what they have to be to each other, with the first ones; with none."""
-    given = tuple(t.detach() for t in tensors)
-    failures: list[Exception] = []
-    dim = torch.export.Dim
-    for most in (max((t.dim() for t in tensors), default=0), 1, 0):
-        shapes: Any = (tuple({d: dim.AUTO if d < most else dim.STATIC for d in range(t.dim())} for t in tensors),)
-        try:
-            with TORCH, warnings.catch_warnings(), quiet_thread(), _layer_by_layer(), no_kept_tensors(), torch.no_grad(), not_unrolled():
-                warnings.simplefilter("ignore")
-                with rows_taken() as taken:
-                    program = torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
-            program.graph_module.meta[TAKES_ROWS] = taken.used
-            return program
-        except UsageError:
-            raise
-        except Exception as error:  # noqa: BLE001 - code of others, and torch's compiler
-            logging.getLogger(__name__).info("torch.export: %s", error)
-            failures.append(error)
-    text = (str(failures[-1]).strip().splitlines() or [type(failures[-1]).__name__])[0][:300]
-    if "__obj_flatten__" in text:
-        text = "it holds packed (quantised) weights, which only torch's own kernels read."
-    raise CaptureError(
-        f"The forward of {type(flat.module).__name__} cannot be captured as one graph: {text}",
-        fix="Name a part of it, such as module.layers[0], or use torch.compile(module, backend='kernelllm').",
-    ) from failures[-1]
-
-
-@contextmanager
-def _layer_by_layer() -> Iterator[None]:
-    """Switches off torch's fused path for attention in eval() mode, which asks no layer inside for its mode. Flex attention is what it
-    computes."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with unfused_flex(flex_scores.attention):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _state(program: torch.export.ExportedProgram) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+def _state(program: torch.export.ExportedProgram, values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """Placeholders that are the module's own tensors, and the values of those that no state dict holds."""
     from torch.export.graph_signature import InputKind
 
@@ -216,7 +124,7 @@ def _state(program: torch.export.ExportedProgram) -> tuple[dict[str, str], dict[
         name = spec.target.removeprefix("module.")
         state[spec.arg.name] = name
         if spec.kind is InputKind.CONSTANT_TENSOR or (spec.kind is InputKind.BUFFER and not spec.persistent):
-            value = program.constants.get(spec.target)
+            value = values.get(spec.target)
             assert isinstance(value, torch.Tensor)
             constants[name] = value
     return state, constants
@@ -266,7 +174,7 @@ def problem_of(module: torch.nn.Module, live: LiveGraph, name: str) -> Problem:
 
     A graph of one mode alone says so, so that the written file refuses the other. Raises CaptureError for a graph that has no text.
     """
-    graph = _tidied(live.graph)
+    graph = tidied(live.graph)
     persistent = set(module.state_dict(keep_vars=True))
     state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
     state = {n: t for n, t in state.items() if n in persistent}
@@ -330,42 +238,6 @@ def _parts(value: Any) -> Iterator[Any]:
     yield value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ():
         yield from _parts(part)
-
-
-def _tidied(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Without assertions, slices of everything, dropout that does nothing, and blocks that only switch gradients or autocast off."""
-    for node in list(graph.graph.nodes):
-        if node.target in _BLOCKS:
-            _inline(graph, node)
-    for node in list(graph.graph.nodes):
-        same = node.target is torch.ops.aten.slice.Tensor and node.args[2:] in ((0, _ALL), ())
-        same = same or (node.target is torch.ops.aten.dropout.default and not (node.args[1] and node.args[2]))
-        if isinstance(node.target, torch._ops.OpOverload) and (name := node.target._opname) in _LAYERS and node.target.namespace == "aten":
-            node.target = getattr(torch, name, None) or getattr(torch.nn.functional, name)
-        if same:
-            node.replace_all_uses_with(node.args[0])
-        if same or node.target is torch.ops.aten._assert_tensor_metadata.default or node.op == "call_module":
-            graph.graph.erase_node(node)
-    return graph
-
-
-def _inline(graph: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    place, enabled = _BLOCKS[node.target]
-    if enabled is not None and node.args[enabled]:
-        raise CaptureError("The forward computes a part under torch.autocast.", fix="Name a part of the module without it.")
-    block = node.args[place]
-    assert isinstance(block, torch.fx.Node)
-    inner = graph.get_submodule(str(block.target))
-    assert isinstance(inner, torch.fx.GraphModule)
-    values: dict[torch.fx.Node, Any] = dict(zip(inner.graph.find_nodes(op="placeholder"), node.args[place + 1 :], strict=True))
-    with graph.graph.inserting_before(node):
-        results: Any = graph.graph.graph_copy(inner.graph, values)
-    for user in list(node.users):
-        user.replace_all_uses_with(results[user.args[1]])
-        graph.graph.erase_node(user)
-    graph.graph.erase_node(node)
-    if not block.users:
-        graph.graph.erase_node(block)
 
 
 def _restricted(source: str, training: bool | None, plain: Mapping[str, Any], float32: str) -> str:

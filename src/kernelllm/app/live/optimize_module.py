@@ -116,7 +116,8 @@ def _worked(
             results.append(result)
             if result.best is not None:
                 source = result.best.candidate.source
-                programs.append(LiveProgram(source, graph.signature, graph.output, graph.constants, differentiable=how.backward))
+                made_of = (source, graph.signature, graph.output, graph.constants)
+                programs.append(LiveProgram(*made_of, differentiable=how.backward, fills=graph.fills))
             if result.interrupted:
                 break
         made = KernelModule(original, programs)

@@ -16,6 +16,7 @@ import torch
 
 from kernelllm.app import in_process
 from kernelllm.app.live.call_arguments import BoundCalls, Call, Flattened, flatten
+from kernelllm.app.live.filled_arguments import Filled
 from kernelllm.backends.base import import_file, open_backend
 from kernelllm.core import settings
 from kernelllm.core.errors import UsageError
@@ -38,6 +39,8 @@ class LiveProgram:
     """Tensors of the module that no state dict holds, by name."""
     differentiable: bool = False
     """Whether its results have a backward."""
+    fills: Filled | None = None
+    """What the forward leaves in its arguments."""
     refused: str = ""
     """Why it is not used at all; empty where it is."""
     tried: set[torch.dtype] = field(default_factory=set)

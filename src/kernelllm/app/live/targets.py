@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from kernelllm.app.live.call_arguments import BoundCalls, Call, input_sets
+from kernelllm.app.live.call_arguments import BoundCalls, Call, flatten, input_sets
 from kernelllm.app.live.module_capture import captured, in_mode, problem_of
 from kernelllm.app.live.optimize_module import check_module, materialize
 from kernelllm.compiler.capture.modes import same_in_both
@@ -106,8 +106,10 @@ def _problem(module: torch.nn.Module, given: list[Call], name: str, options: Tar
                 raise UsageError(f"The sets of inputs do not fit one file: {why}.", fix="Give one set for each call of kernelllm.")
         problem = problem_of(module, graph, name)
     remark = ""
+    if graph.fills is not None:
+        remark = "The forward fills an argument that it is given: what it puts there is among the file's results. "
     if graph.signature.modes and options.train is None:
-        remark = "Some layers depend on the mode: written for eval() mode (--train for the other)."
+        remark += "Some layers depend on the mode: written for eval() mode (--train for the other)."
     return problem, remark
 
 
@@ -150,7 +152,7 @@ def recorded(module: torch.nn.Module, call: Call, path: str) -> Call:
         raise UsageError(f"The module has no submodule {path!r}.", fix=hint)
     found: list[Call] = []
     handle = module.get_submodule(path).register_forward_pre_hook(
-        lambda _, args, kwargs: found.append((args, dict(kwargs))), with_kwargs=True
+        lambda _, *given: found.append(_as_they_are(*given)), with_kwargs=True
     )
     try:
         with torch.no_grad():
@@ -160,6 +162,17 @@ def recorded(module: torch.nn.Module, call: Call, path: str) -> Call:
     if not found:
         raise UsageError(f"The submodule {path} is not called when the module runs.", fix="Name one that is.")
     return found[0]
+
+
+def _as_they_are(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Arguments in lists and dictionaries of their own: the forward that comes may fill the caller's."""
+    tensors: list[torch.Tensor] = []
+    try:
+        nest = flatten((args, dict(kwargs)), tensors, "An argument")
+    except UsageError:  # said when they are captured
+        return args, dict(kwargs)
+    copied: Call = nest.build([t.clone() for t in tensors])
+    return copied
 
 
 def _hugging_face(path: Path, described: wrap.Arguments) -> tuple[torch.nn.Module, Call]:

@@ -64,7 +64,7 @@ def leaves_of(
     def run(*values: Any) -> tuple[Any, dict[int, torch.Tensor], Callable[[], AbstractContextManager[Any]]]:
         current = [leaf.value for leaf in leaves]
         for i, value in zip(dynamic, values, strict=True):
-            current[i] = value.requires_grad_() if leaves[i].trained else value  # a forward may ask for gradients itself
+            current[i] = _as_given(value, leaves[i])
         start = len(built.table)
         named = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind in ("parameter", "buffer")}
         loose = {leaf.name: v for leaf, v in zip(leaves, current, strict=True) if leaf.kind == "attribute"}
@@ -94,6 +94,13 @@ def leaves_of(
             if fixed is not None:
                 constant_vectors.known(leaf.value, lambda fixed=fixed: fixed)  # type: ignore[misc]
     return chosen, run
+
+
+def _as_given(value: Any, leaf: Leaf) -> Any:
+    """A traced value as the forward takes it to be: a trained one has gradients, and a parameter is one (``get_parameter`` asks)."""
+    if leaf.kind == "parameter":
+        value._is_param = True
+    return value.requires_grad_() if leaf.trained else value  # a forward may ask for gradients itself
 
 
 def _fixed_number(model: torch.nn.Module, leaf: Leaf) -> torch.Tensor | None:

@@ -6,7 +6,7 @@ The forward runs on fake tensors in each type: the operators must be the same, c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -142,8 +142,10 @@ def _noted(forward: Callable[..., Any], arguments: list[Any], dtype: torch.dtype
     return run
 
 
-def same_in_half(forward: Callable[..., Any], graph: Callable[..., Any], arguments: list[Any], others: list[Any]) -> bool:
-    """Whether a graph that was captured from a forward in float32 is what the forward does in half precision too.
+def same_in_types(
+    forward: Callable[..., Any], graph: Callable[..., Any], arguments: list[Any], others: list[Any], types: Sequence[torch.dtype]
+) -> bool:
+    """Whether a graph that was captured from a forward is what the forward does in some types too.
 
     A graph holds the types, and the numbers that follow from types, of the tensors that it was captured with. ``arguments`` are those of
     the forward, ``others`` the graph's. True where not all of them are float32: no file serves other types then.
@@ -154,7 +156,7 @@ def same_in_half(forward: Callable[..., Any], graph: Callable[..., Any], argumen
     with mode:
         made = pytree.tree_map(lambda v: mode.from_tensor(v, static_shapes=True) if isinstance(v, torch.Tensor) else v, (arguments, others))
         try:
-            runs = [(_noted(forward, made[0], dtype), _noted(graph, made[1], dtype)) for dtype in HALF]
+            runs = [(_noted(forward, made[0], dtype), _noted(graph, made[1], dtype)) for dtype in types]
         except Exception as error:  # noqa: BLE001 - code of others, which half precision may be nothing for
             log.info("half precision: %s", describe(error))
             return False

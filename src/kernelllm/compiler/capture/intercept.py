@@ -41,6 +41,7 @@ from kernelllm.compiler.capture.decompositions import (
     size_readers,
     small_products,
     special_functions,
+    whole_windows,
     window_sums,
 )
 from kernelllm.compiler.capture.decompositions.constant_vectors import FUNCTIONS as WINDOWS
@@ -109,8 +110,10 @@ def whole_layers(options: Options) -> Iterator[None]:
         (torch, "matmul", small_products.matmul), (torch.Tensor, "matmul", small_products.matmul),
         (torch.Tensor, "__matmul__", small_products.matmul),
         (F, "avg_pool1d", plain_rules.avg_pool1d), (torch._VF, "split_with_sizes", row_count_tests.split),
+        *((F, *rule) for rule in whole_windows.NN_FUNCTIONS.items()),
         *((owner, *rule) for owner, rules in size_readers.RULES.items() for rule in rules.items()),
         *((torch, name, rule) for name, rule in {**composite_functions.FUNCTIONS, **plain_rules.FUNCTIONS, **WINDOWS}.items()),
+        *((torch, *rule) for rule in whole_windows.FUNCTIONS.items()),
     ]
     for owner in (torch, torch._VF):
         replaced += [(owner, name, _recurrent(name)) for name in ("rnn_tanh", "rnn_relu", "gru", "lstm")]

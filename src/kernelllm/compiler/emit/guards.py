@@ -23,7 +23,7 @@ from kernelllm.compiler.emit.forward import HostPrinter
 from kernelllm.compiler.emit.guard_texts import APART, CHECK, INFERENCE_ONLY, STATE
 from kernelllm.compiler.emit.kernels import integers
 from kernelllm.compiler.emit.kernels.readable_names import fresh_name
-from kernelllm.compiler.emit.size_names import as_python, indexed, symbols_in
+from kernelllm.compiler.emit.size_names import as_python, symbols_in
 from kernelllm.core.text import syntax_tree
 from kernelllm.problems.sizes import DTYPES
 
@@ -67,6 +67,7 @@ class Guards:
         states = any(g.kind in ("parameter", "buffer") for g in self.captured.graph_inputs) and not self.silent
         lines = [f"{self.names['keep_layers']}(self)"] if states else []
         self._called |= {"keep_layers"} if states else set()
+        lines += self._each_mode().made()
         return [*lines, *(self.settings.made(self.names["settings_of"]) if self.settings else [])]
 
     def types(self) -> str:
@@ -114,18 +115,12 @@ class Guards:
         modes = self.captured.modes
         if not modes:
             return []
-        path, training = ("", modes[""]) if "" in modes else next(iter(modes.items()))
-        root = not path or set(modes.values()) == {self.captured.training}
+        each = self._each_mode()
+        return [f"if {each.other()}:", f'    raise RuntimeError("{each.told}")']
+
+    def _each_mode(self) -> kept_members.EachMode:
         states = [s.name for s in self.captured.graph_inputs if s.kind in ("parameter", "buffer")]
-        if path and len(set(modes.values())) == 2 and (each := kept_members.own_modes(modes, states)):
-            return [f"if {' or '.join(each)}:", '    raise RuntimeError("The kernels compute what each layer does in its mode")']
-        own = path and root and len(modes) <= kept_members.FEW_MODES and all(any(s.startswith(f"{p}.") for s in states) for p in modes)
-        paths = list(modes) if own else ["" if root else path]  # a norm may be frozen in a model that trains
-        owners = [f"self.{indexed(p)}.training" if p else "self.training" for p in paths]
-        call = "train()" if training else "eval()"
-        joined = (" and " if training else " or ").join(owners)
-        text = f"if not {joined}:" if training and len(owners) == 1 else f"if not ({joined}):" if training else f"if {joined}:"
-        return [text, f'    raise RuntimeError("The kernels compute what the module does after {call}")']
+        return kept_members.EachMode(self.captured.modes, states, self.captured.training)
 
     def _plain(self) -> list[str]:
         """Arguments that are not tensors, those that the problem leaves out, and containers."""

@@ -9,7 +9,9 @@ from typing import Any
 import sympy
 import torch
 from torch.fx import GraphModule
+from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy.functions import Max, Min
+from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import SymPyValueRangeAnalysis, ValueRanges
 
 from kernelllm.compiler.capture import size_quotients
@@ -19,17 +21,18 @@ _OF_MANY: dict[str, Any] = {"_nary_sym_max": torch.sym_max, "_nary_sym_min": tor
 """Functions of any number of sizes, by torch 2.13's names for them, which its lowering does not know."""
 _END = 2**63 - 1
 """The end of ``x[n:]``, which no size reaches."""
+_INDEX = ValueRanges(0, int_oo)
+"""Where an index lies of which nothing else is known."""
 
 
 def replace(stack: ExitStack) -> None:
     """Files have no guards of Inductor's: a diagonal of 24 x 40 elements must not be 24 long at 40 x 24."""
-    from torch._inductor.index_propagation import IndexPropagation
     from torch._inductor.sizevars import SizeVarAllocator
 
     size_quotients.simplified(stack)
     patch(stack, SizeVarAllocator, "evaluate_min", _smaller)
     patch(stack, SizeVarAllocator, "evaluate_max", _larger)
-    patch(stack, IndexPropagation, "statically_true", _of_indices(IndexPropagation.statically_true))
+    patch(stack, symbolic_shapes, "_maybe_evaluate_static_worker", _of_indices(symbolic_shapes._maybe_evaluate_static_worker))
     patch(stack, SymPyValueRangeAnalysis, "add", staticmethod(_of_infinities(SymPyValueRangeAnalysis.add)))
 
 
@@ -49,18 +52,13 @@ def of_two(graph: GraphModule) -> None:
         graph.graph.erase_node(node)
 
 
-def _of_indices(known: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """What is known of indices. Of the larger of 0 and an index torch 2.13 asks more without their ranges, and raises."""
+def _of_indices(evaluated: Callable[..., Any]) -> Callable[..., Any]:
+    """What is known of an expression. Of the larger of 0 and an index torch 2.13 asks without the index's range, and raises."""
 
-    def statically_true(propagation: Any, condition: Any) -> bool:
-        try:
-            return known(propagation, condition)
-        except AssertionError as error:
-            if "vr must not be None" not in str(error):
-                raise
-            return False
+    def worker(expression: Any, symbols: tuple[Any, ...], *rest: Any) -> Any:
+        return evaluated(expression, tuple(s._replace(vr=_INDEX) if s.vr is None and s.k.is_nonnegative else s for s in symbols), *rest)
 
-    return statically_true
+    return worker
 
 
 def _of_infinities(bounds: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

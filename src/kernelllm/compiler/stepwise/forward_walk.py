@@ -20,6 +20,7 @@ from kernelllm.core.text import syntax_tree
 _NUMBER = (bool, int, float)
 _PLAIN = (bool, int, float, str, tuple, list, torch.Size, type(None), torch.dtype)
 _EXTREMES: Final = ("max", "min")
+_HOST_CALLS: Final = step_rules.VIEWS | {"zeros_like", "ones_like", "full_like"}
 
 
 class Walk:
@@ -203,10 +204,21 @@ class Walk:
             return self._applied(step_calls.CALLS[name], node.args, named)
         if isinstance(layer, nn.Embedding) and layer.max_norm is None and len(node.args) == 1:
             return StepValue(self._current, f"{path}.weight[{self.host(self.translated(node.args[0]))}]")
-        rule = step_rules.LAYER_STEPS.get(type(layer)) or step_calls.LAYER_CALLS.get(type(layer))
-        if isinstance(layer, nn.Identity) or rule is None or len(node.args) != 1:
+        if len(node.args) != 1:
             raise Unsupported(type(layer).__name__)
-        return rule(self, self.translated(node.args[0]), path, layer)
+        return self._of_layer(layer, path, self.translated(node.args[0]))
+
+    def _of_layer(self, layer: nn.Module, path: str, x: StepValue) -> StepValue:
+        """A layer's result; of several in a row one after another."""
+        if type(layer) is nn.Sequential:
+            for place, part in enumerate(layer):
+                self._current = part(x.value)
+                x = self._of_layer(part, f"{path}[{place}]", x)
+            return x
+        rule = step_rules.LAYER_STEPS.get(type(layer)) or step_calls.LAYER_CALLS.get(type(layer))
+        if rule is None:
+            raise Unsupported(type(layer).__name__)
+        return rule(self, x, path, layer)
 
     def _applied(self, rule: step_rules.Rule, args: list[ast.expr], named: dict[str, ast.expr]) -> StepValue:
         with self._holding() as held:
@@ -257,7 +269,7 @@ class Walk:
         for other in kinds[1:]:
             kind = torch.promote_types(kind, other)
         made = torch.empty(torch.broadcast_shapes(*(t.shape for t in tensors)), dtype=kind, device="meta")
-        if any(sign in form for sign in ("{0} > ", "{0} < ", "{0} >= ", "{0} <= ")):
+        if any(sign in form for sign in ("{0} > ", "{0} < ", "{0} >= ", "{0} <= ", "{0} == ")):
             made = made.to(torch.bool)
         return StepValue(made, None, form, list(parts))
 
@@ -341,7 +353,7 @@ class _OfHost(ast.NodeTransformer):
         self.walk = walk
 
     def visit(self, node: ast.AST) -> Any:
-        computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in step_rules.VIEWS)
+        computes = isinstance(node, ast.BinOp | ast.UnaryOp) or (isinstance(node, ast.Call) and _name(node.func) not in _HOST_CALLS)
         value = self.walk.evaluated(node) if computes and isinstance(node, ast.expr) else None
         if isinstance(value, torch.Tensor) and isinstance(node, ast.expr):
             return syntax(self.walk.held_text(node))

@@ -28,7 +28,7 @@ _TWO: Final[Mapping[str, str]] = {
 }  # fmt: skip
 OPERATORS: Final[Mapping[str, str]] = {
     "Add": "{0} + {1}", "Sub": "{0} - {1}", "Mult": "{0} * {1}", "Div": "{0} / {1}", "Gt": "{0} > {1}", "Lt": "{0} < {1}",
-    "GtE": "{0} >= {1}", "LtE": "{0} <= {1}",
+    "GtE": "{0} >= {1}", "LtE": "{0} <= {1}", "Eq": "{0} == {1}",
 }  # fmt: skip
 """Python's operators."""
 VIEWS: Final = frozenset({
@@ -156,6 +156,13 @@ def _prelu(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
     return w.step("leaky_relu({0}, {1})", x, w.python(f"{path}.weight", layer.weight))
 
 
+def _dropout(w: FileInSteps, x: StepValue, path: str, layer: Any) -> StepValue:
+    """Nothing, where nothing is drawn."""
+    if layer.training and layer.p:
+        raise Unsupported("random numbers")
+    return x
+
+
 LAYER_STEPS: Final[dict[type[nn.Module], Callable[[FileInSteps, StepValue, str, Any], StepValue]]] = {
     nn.ReLU: _of_layer("relu"), nn.SiLU: _of_layer("silu"), nn.Mish: _of_layer("mish"), nn.SELU: _of_layer("selu"),
     nn.Softsign: _of_layer("softsign"), nn.Hardswish: _of_layer("hardswish"), nn.Hardsigmoid: _of_layer("hardsigmoid"),
@@ -164,6 +171,7 @@ LAYER_STEPS: Final[dict[type[nn.Module], Callable[[FileInSteps, StepValue, str, 
     nn.LeakyReLU: _of_layer("leaky_relu", "negative_slope"), nn.ELU: _of_layer("elu", "alpha"), nn.CELU: _of_layer("celu", "alpha"),
     nn.Softplus: _of_layer("softplus", "beta", "threshold"), nn.Hardtanh: _of_layer("hardtanh", "min_val", "max_val"),
     nn.Softshrink: _of_layer("softshrink", "lambd"), nn.Hardshrink: _of_layer("hardshrink", "lambd"),
-    nn.Threshold: _of_layer("threshold", "threshold", "value"),
+    nn.Threshold: _of_layer("threshold", "threshold", "value"), nn.Identity: lambda w, x, path, layer: x,
+    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), _dropout),
 }  # fmt: skip
 """Layers that are functions of elements."""

@@ -203,8 +203,12 @@ def matmul_tiles(m, n, k, batch, element_size):
 
 
 def matmul_should_split(batch, m, n, k):
-    """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all."""
-    return min(m, n) >= 384 and k >= 128 and batch * m * n * k >= 2**31
+    """Whether writing both operands as halves pays: each element must meet enough others, and there must be enough work in all.
+
+    K is not split there: of a few tiles with a deep K (the gradient of a weight) most cores would have none.
+    """
+    tiles = batch * triton.cdiv(m, 128) * triton.cdiv(n, 128)
+    return min(m, n) >= 384 and k >= 128 and batch * m * n * k >= 2**31 and (tiles >= 64 or k <= 4096)
 
 
 def matmul_halves(x):

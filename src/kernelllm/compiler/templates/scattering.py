@@ -6,20 +6,18 @@ import triton.language as tl
 
 
 @triton.jit
-def scatter_extreme_kernel(out_ptr, index_ptr, src_ptr, n_elements, length, into, inner, step, LARGEST: tl.constexpr,
-                           CLEAR: tl.constexpr, ALIKE: tl.constexpr, BLOCK: tl.constexpr):
-    """index, src [outer, length, inner] -> out [outer, into, inner], which holds numbers to begin with; CLEAR: those in use are reset.
-
-    ALIKE: index is [length], ``step`` elements apart.
-    """
+def scatter_extreme_kernel(out_ptr, index_ptr, src_ptr, n_elements, length, into, inner, index_outer, index_step, index_inner,
+                           src_outer, src_step, src_inner, LARGEST: tl.constexpr, CLEAR: tl.constexpr, BLOCK: tl.constexpr):
+    """index, src [outer, length, inner] -> out [outer, into, inner], which holds numbers to begin with; CLEAR: those in use are reset."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n_elements
-    place = tl.load(index_ptr + (i // inner % length * step if ALIKE else i), mask=mask, other=0)
-    target = out_ptr + (i // (length * inner) * into + place) * inner + i % inner
+    outer, at, within = i // (length * inner), i // inner % length, i % inner
+    place = tl.load(index_ptr + (outer * index_outer + at * index_step + within * index_inner), mask=mask, other=0)
+    target = out_ptr + (outer * into + place) * inner + within
     if CLEAR:
         tl.store(target, float("-inf") if LARGEST else float("inf"), mask=mask)
     else:
-        x = tl.load(src_ptr + i, mask=mask, other=0).to(tl.float32)
+        x = tl.load(src_ptr + (outer * src_outer + at * src_step + within * src_inner), mask=mask, other=0).to(tl.float32)
         if LARGEST:
             tl.atomic_max(target, x, mask=mask, sem="relaxed")
         else:
@@ -32,15 +30,17 @@ def scatter_extreme(x, dim, index, src, largest, include_self):
     if index.shape != src.shape or src.shape != (*x.shape[:dim], src.shape[dim], *x.shape[dim + 1 :]):
         raise ValueError("index and src have one shape, and x has it but for the dimension that is scattered over")
     out = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-    alike = all(d == dim or index.size(d) == 1 or index.stride(d) == 0 for d in range(x.dim()))
-    index, src = index if alike else index.contiguous(), src.contiguous()
-    inner = 1
+    outer, inner, length = 1, 1, src.shape[dim]
+    for size in src.shape[:dim]:
+        outer *= size
     for size in src.shape[dim + 1 :]:
         inner *= size
     if src.numel() > 0:
+        index, src = index.reshape(outer, length, inner), src.reshape(outer, length, inner)  # where they lie, if that is regular
         for clear in (False,) if include_self else (True, False):
             scatter_extreme_kernel[(triton.cdiv(src.numel(), 256),)](
-                out, index, src, src.numel(), src.shape[dim], x.shape[dim], inner, index.stride(dim), largest, clear, alike, BLOCK=256
+                out, index, src, src.numel(), length, x.shape[dim], inner, index.stride(0), index.stride(1), index.stride(2),
+                src.stride(0), src.stride(1), src.stride(2), largest, clear, BLOCK=256
             )
     return out.to(x.dtype)
 

@@ -45,12 +45,13 @@ def observed_findings(checks: Sequence[Any], observation: Observation) -> list[F
     return tidy([finding for check in checks if hasattr(check, "observed") for finding in check.observed(observation)])
 
 
-_ALL = ("limits", "tampering")
+_ALL = ("inputs_as_drawn", "limits", "silently_different", "tampering")
+"""Checks of which one finding must not hide another."""
 
 
 def tidy(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings without repetitions (one for a check and line; all limits, and all that was tampered with), worst first. They quote the
-    candidate, so their text is made printable."""
+    """Findings without repetitions (one for a check and line; of some checks all), worst first. They quote the candidate, so their text is
+    made printable."""
     kept: dict[tuple[str, int, Severity, str], Finding] = {}
     for finding in findings:
         shown = msgspec.structs.replace(finding, message=printable(finding.message))

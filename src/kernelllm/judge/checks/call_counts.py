@@ -43,6 +43,20 @@ def least_calls(source: str) -> int:
     return max((value + 8 for value in sides if type(value) is int and 0 < value < _MOST_CALLS), default=_CALLS)
 
 
+def calls_beyond(source: str) -> int:
+    """The least number, beyond those of calls that are tried, that a file compares with what it counts; 0 where there is none."""
+    known = parse_source(source)
+    if known is None:
+        return 0
+    counted = {name for function, nodes in known.functions.items() for name, _ in _changed(function, nodes)}
+    for node in known.nodes:  # self.calls = calls = self.calls + 1
+        if isinstance(node, ast.Assign) and any(set(_of(target)) & counted for target in node.targets):
+            counted |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    compares = [node for node in known.nodes if isinstance(node, ast.Compare) and counted & set(_read(ast.walk(node)))]
+    sides = [inner.value for node in compares for inner in ast.walk(node) if isinstance(inner, ast.Constant)]
+    return min((value for value in sides if type(value) is int and value >= _MOST_CALLS), default=0)
+
+
 def keeps_state(source: str) -> bool:
     """Whether anything may be kept from one call to the next: a function other than a constructor writes to an attribute, an element or
     a name outside of it, or its results are kept. True in doubt."""

@@ -17,6 +17,9 @@ _LEAST, _LARGEST = 16, 2**16
 """Bounds of numbers that sizes are compared with: below them are counts of dimensions, beyond are numbers of elements."""
 _SOLVED, _SELDOM = range(17, 4097), 8
 """Sizes that are tried in a comparison, and the share of them for which it may hold: for more, any size will do."""
+_WHOLE = {"int8": 128, "uint8": 256, "int16": 32768, "uint16": 65536}
+_HALF = {"float16": 2048, "half": 2048, "bfloat16": 256}
+"""Types, and the numbers from which not all positions are among theirs."""
 _INEXACT = 41, 83, 47
 """Numbers of which some multiple, times their reciprocal in float32, is a little less than whole."""
 _PERIODIC = ast.Mod | ast.BitAnd | ast.BitXor
@@ -35,10 +38,15 @@ def compared_sizes(source: str) -> tuple[int, ...]:
 
 
 def _holds(node: ast.AST) -> int | None:
-    """How many numbers the narrow type has that values become: positions beyond are others."""
+    """How many whole numbers the narrow type has that values become: positions beyond are others."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="to"), args=[ast.Attribute(attr=("int8" | "uint8") as narrow), *_]):
-            return 128 if narrow == "int8" else 256
+        case ast.Call(func=ast.Attribute(attr="to"), args=[ast.Attribute(attr=narrow), *_]):
+            return _WHOLE.get(narrow)
+        case ast.Call(func=ast.Attribute(attr="cast"), args=[*_, ast.Attribute(attr=narrow)]):
+            return _WHOLE.get(narrow)
+        case ast.Call(func=ast.Attribute(attr="arange"), keywords=given):
+            named = [one.value.attr for one in given if one.arg == "dtype" and isinstance(one.value, ast.Attribute)]
+            return (_WHOLE | _HALF).get(named[0]) if named else None
     return None
 
 

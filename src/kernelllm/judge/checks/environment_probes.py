@@ -87,6 +87,8 @@ def circumstances(known: Source) -> Iterator[tuple[str, int]]:
                 what = "for the hash of a text, another one in each process"
             case ast.Call(func=ast.Name(id="hash" | "id"), args=[ast.Call(func=ast.Name(id="object"))]):
                 what = "for the address of an object, another one in each process"
+            case ast.BinOp(op=ast.Mod() | ast.BitAnd() | ast.RShift(), left=left) if any(map(_is_address, ast.walk(left))):
+                what = "for a part of an object's address or hash, another one in each process"
             case ast.Call(func=ast.Attribute(attr=name), args=[]) if name in _MEMORY:
                 what = f"in which kind of memory a tensor lies ({name})"
             case ast.Call(func=ast.Attribute(attr="query"), args=[], keywords=[]):
@@ -117,6 +119,11 @@ def _goes_on_without_launch(known: Source, node: ast.Try) -> bool:
         and not any(isinstance(inner, ast.Raise) or _is_launch(inner) for inner in nodes)
         for nodes in inside
     )
+
+
+def _is_address(node: ast.AST) -> bool:
+    """``hash(x)``, ``id(x)``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hash", "id")
 
 
 def _is_launch(node: ast.AST) -> bool:

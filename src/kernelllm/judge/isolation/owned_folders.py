@@ -9,15 +9,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 import threading
+import time
 from functools import cache
 from pathlib import Path
 
 from kernelllm.judge.isolation import folders
 
 PREFIX = "kernelllm-judge-"
-_OWNER = "owner"
+_OWNER, _NEW = "owner", ".new"
+_SECONDS = 60
+"""A folder that has neither file for so long is one that a process of a killed judge made again after it was removed."""
 
 
 class OwnedFolder:
@@ -26,7 +30,7 @@ class OwnedFolder:
     def __init__(self) -> None:
         _remove_all_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        new = self.path / ".new"
+        new = self.path / _NEW
         self._lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(OSError):  # some file systems have no locks: nobody else removes it then
             fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -43,6 +47,11 @@ class OwnedFolder:
 def remove_abandoned(folder: Path) -> None:
     """Remove a folder whose owner, of this user, has died."""
     with contextlib.suppress(OSError):
+        if not (folder / _OWNER).exists() and not (folder / _NEW).exists():
+            made = os.lstat(folder)
+            if stat.S_ISDIR(made.st_mode) and made.st_uid == os.geteuid() and time.time() - made.st_mtime > _SECONDS:
+                folders.remove(folder)
+            return
         lock = os.open(folder / _OWNER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(lock).st_uid == os.geteuid():

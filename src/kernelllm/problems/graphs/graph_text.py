@@ -123,6 +123,8 @@ class GraphText:
             return f"{self._value(args[0])} {_INFIX[target]} {self._value(args[1])}"
         if target in _PREFIX:
             return f"{_PREFIX[target]}{self._inner(args[0])}"
+        if target is _ATEN.type_as.default:
+            return f"{self._inner(args[0])}.to({self._inner(args[1])}.dtype)"
         if target is torch.ops.aten.sym_size.int:
             return f"{self._inner(args[0])}.shape[{self._value(args[1])}]"
         return f"{_function(target)}({self._arguments(args, kwargs)})"

@@ -13,15 +13,16 @@ from kernelllm.core.types import Problem
 from kernelllm.suites import contract
 from kernelllm.suites.synth.chains import chain
 from kernelllm.suites.synth.composed import composed
+from kernelllm.suites.synth.everyday import everyday
 from kernelllm.suites.synth.grammar import ENDS, OPERATORS, Operator, applied
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Style, Value
 from kernelllm.suites.synth.single import single
 
-VERSION = "9"
+VERSION = "10"
 """The grammar's version: the same version, seed and number give the same text."""
-_SINGLE, _CHAIN, _COMPOSED = 0.2, 0.4, 0.36
-"""Shares of single operators with all of their settings, of products and convolutions with others behind them, and of modules of several
-statements."""
+_SINGLE, _CHAIN, _COMPOSED, _EVERYDAY = 0.13, 0.22, 0.18, 0.45
+"""Shares of single operators with all of their settings, of products and convolutions with others behind them, of modules of several
+statements, and of what people begin with."""
 _LENGTHS = {1: 0.1, 2: 0.46, 3: 0.27, 4: 0.1, 5: 0.05, 6: 0.02}
 
 
@@ -59,6 +60,8 @@ def drawn(seed: int, number: int) -> tuple[ModuleText, str]:
         return module, module.text(chain(module))
     if way < _SINGLE + _CHAIN + _COMPOSED:
         return module, module.text(composed(module))
+    if way < _SINGLE + _CHAIN + _COMPOSED + _EVERYDAY:
+        return module, module.text(everyday(module))
     value = _start(module)
     length = rng.choices(list(_LENGTHS), list(_LENGTHS.values()))[0]
     for place in range(length):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from kernelllm.suites.synth.blocks import BLOCKS
-from kernelllm.suites.synth.grammar import CHANNEL_AXIS, POINTWISE
+from kernelllm.suites.synth.formula_parts import any_number, bracketed, called, channel_parameter
+from kernelllm.suites.synth.grammar import POINTWISE
 from kernelllm.suites.synth.module_text import Dim, Kind, ModuleText, Value
 from kernelllm.suites.synth.operator_parts import LARGE, SMALL, start
 
-_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _OTHERS: Final = ("y", "other", "residual", "skip", "context", "b", "right", "end", "shift", "add", "second", "delta")
-_NUMBERS: Final = ("alpha", "beta", "gamma", "low", "high", "fill", "scale", "offset", "eps", "temperature", "factor", "threshold",
-                   "weight", "gain", "tau", "limit", "rate", "momentum", "decay", "margin", "power", "sharpness")  # fmt: skip
-_PARAMETERS: Final = ("bias", "scale", "gamma", "beta", "weight", "shift", "gain", "mean", "mix", "alpha", "slope", "offset", "s")
 _FUNCTIONS: Final = ("relu", "gelu", "silu", "tanh", "sigmoid", "abs", "square", "sin", "cos", "exp", "log", "sqrt", "softplus", "softsign",
                      "elu", "mish", "hardswish", "leaky_relu", "erf", "reciprocal", "neg", "atan", "selu")  # fmt: skip
-_SCALARS: Final = (0.1, 0.25, 0.3, 0.5, 0.7, 1.5, 2.0, 3.0)
 
 
 def composed(m: ModuleText) -> Value:
@@ -25,59 +21,25 @@ def composed(m: ModuleText) -> Value:
     return m.rng.choices(list(FAMILIES), list(FAMILIES.values()))[0](m)
 
 
-def _called(m: ModuleText, hints: Sequence[str]) -> str:
-    """A name that people use, now and then one that nobody does."""
-    if m.rng.random() < 0.15:
-        return "".join(m.rng.choice(_LETTERS) for _ in range(m.rng.randint(1, 4))) + m.rng.choice(("_in", "_t", "1", "s"))
-    return m.rng.choice(hints)
-
-
-def _number(m: ModuleText) -> str:
-    """A number of the constructor, computed there now and then, or one that is written out."""
-    drawn = m.rng.choice((*_SCALARS, round(m.rng.uniform(0.05, 4), 2)))
-    if m.rng.random() < 0.25:
-        return repr(drawn)
-    name = m.parameter(_called(m, _NUMBERS), drawn)
-    if name.isidentifier() and m.rng.random() < 0.12:
-        return m.layer(_called(m, _NUMBERS), m.rng.choice((f"{name} * 2", f"1.0 / {name}", f"{name} + 1.0", f"-{name}")))
-    return m.kept(name)
-
-
-def _parameter(m: ModuleText, v: Value) -> str:
-    """A parameter of one number a channel, as it stands beside the value."""
-    axis = CHANNEL_AXIS[v.kind]
-    after = len(v.dims) - 1 - axis
-    size = m.of_constructor(v.dims[axis])
-    drawn = m.rng.choice(("torch.randn({s})", "torch.rand({s})", "torch.ones({s})", "torch.rand({s}) + 0.5", "torch.randn({s}) * 0.1"))
-    if not after:
-        return m.layer(_called(m, _PARAMETERS), f"nn.Parameter({drawn.format(s=size)})")
-    if m.rng.random() < 0.6:
-        before = m.rng.choice(("", "1, "))
-        return m.layer(_called(m, _PARAMETERS), f"nn.Parameter({drawn.format(s=', '.join([before + size, *['1'] * after]))})")
-    made = m.layer(_called(m, _PARAMETERS), f"nn.Parameter({drawn.format(s=size)})")
-    ones = ", ".join(["1", "-1", *["1"] * after])
-    return m.rng.choice((f"{made}[:, {', '.join(['None'] * after)}]", f"{made}.view({ones})"))
-
-
 def _beside(m: ModuleText, v: Value) -> str:
     """What stands at the other side of an operator: a number, a parameter, another input, or the value's own function."""
     way = m.rng.random()
     if way < 0.38:
-        return _number(m)
+        return any_number(m)
     if way < 0.7:
-        return _parameter(m, v)
+        return channel_parameter(m, v)
     if way < 0.93 and len(m.inputs) < 4 and all(d.constant for d in v.dims):
         dims = v.dims
         if v.kind == "rows" and m.rng.random() < 0.3:
             dims = m.rng.choice(((v.dims[0], Dim(1)), (v.dims[1],)))
-        return m.input(_called(m, _OTHERS), dims)
+        return m.input(called(m, _OTHERS), dims)
     return _function(m, v.text)
 
 
 def _function(m: ModuleText, text: str) -> str:
     ways = [w for w in POINTWISE[m.rng.choice(_FUNCTIONS)] if not w.startswith("nn.") and w.count("{x}") == 1]
     way = m.rng.choice(ways or ["torch.tanh({x})"])
-    return way.format(x=text if way.startswith(("torch.", "F.")) and way.endswith("({x})") else _inner(text), c="1.0")
+    return way.format(x=text if way.startswith(("torch.", "F.")) and way.endswith("({x})") else bracketed(text), c="1.0")
 
 
 def _joined(m: ModuleText, left: str, right: str) -> str:
@@ -86,17 +48,7 @@ def _joined(m: ModuleText, left: str, right: str) -> str:
                          "{a} / ({b} + 4.0)", "torch.maximum({a}, {b})"))  # fmt: skip
     if form.startswith("torch.max") and not right.isidentifier():
         form = "{a} + {b}"
-    return form.format(a=_inner(left), b=_inner(right))
-
-
-def _inner(text: str) -> str:
-    """With brackets where an operator stands outside of all brackets."""
-    depth = 0
-    for at, sign in enumerate(text):
-        depth += (sign in "([") - (sign in ")]")
-        if not depth and (sign in "+*/" or (sign == "-" and not at) or text[at : at + 3] == " - "):
-            return f"({text})"
-    return text
+    return form.format(a=bracketed(left), b=bracketed(right))
 
 
 def formula(m: ModuleText) -> Value:
@@ -109,7 +61,8 @@ def formula(m: ModuleText) -> Value:
             v = m.step(m.rng.choice(("affine", "combine", "mix", "scale")), text, v)
             text = v.text
     if m.rng.random() < 0.15:
-        text = m.rng.choice(("torch.clamp({x}, {a}, {b})", "{x}.clamp(min={a}, max={b})")).format(x=_inner(text), a="-1.0", b=_number(m))
+        form = m.rng.choice(("torch.clamp({x}, {a}, {b})", "{x}.clamp(min={a}, max={b})"))
+        text = form.format(x=bracketed(text), a="-1.0", b=any_number(m))
     return v if text == v.text else m.step("formula", text, v)
 
 
@@ -124,8 +77,8 @@ def halves(m: ModuleText) -> Value:
     if kind == "sequence":
         first += (m.constant("seq_len", m.rng.choice((8, 16, 32))),)
     whole = (*first, Dim(2 * half.value))
-    v = m.start(kind, whole, _called(m, ("x", "x", "x", "t", "h", "states")))
-    a, b = (m.name(_called(m, (n,))) for n in m.rng.choice((("gate", "value"), ("a", "b"), ("first", "second"), ("x1", "x2"), ("u", "v"))))
+    v = m.start(kind, whole, called(m, ("x", "x", "x", "t", "h", "states")))
+    a, b = (m.name(called(m, (n,))) for n in m.rng.choice((("gate", "value"), ("a", "b"), ("first", "second"), ("x1", "x2"), ("u", "v"))))
     cut = ("{x}.chunk(2, dim=-1)", "torch.chunk({x}, 2, dim=-1)", "{x}[..., :{h}], {x}[..., {h}:]", "{x}.split({h}, dim=-1)",
            "{x}[..., 0::2], {x}[..., 1::2]")  # fmt: skip
     way = m.rng.choice(cut)
@@ -135,11 +88,11 @@ def halves(m: ModuleText) -> Value:
     else:
         m.steps.append(f"{a}, {b} = {way.format(x=v.text, h=half.value)}")
     if m.rng.random() < 0.45:
-        gate = _function(m, a) if m.rng.random() < 0.8 else f"torch.sigmoid({a} * {_number(m)})"
+        gate = _function(m, a) if m.rng.random() < 0.8 else f"torch.sigmoid({a} * {any_number(m)})"
         form = m.rng.choice(("{g} * {b}", "{b} * {g}", "{g} * ({b} + 1.0)", "{g} + {b}", "{g} * {b} + {a}"))
-        return m.step("gated halves", form.format(g=_inner(gate), a=a, b=b), v, dims=(*first, half))
+        return m.step("gated halves", form.format(g=bracketed(gate), a=a, b=b), v, dims=(*first, half))
     angles = (half,) if m.rng.random() < 0.3 else (first[-1], half) if kind == "sequence" else (*first, half)
-    c, s = (m.input(_called(m, (n,)), angles) for n in m.rng.choice((("cos", "sin"), ("c", "s"), ("p", "q"))))
+    c, s = (m.input(called(m, (n,)), angles) for n in m.rng.choice((("cos", "sin"), ("c", "s"), ("p", "q"))))
     one, two = m.rng.choice(((f"{a} * {c} - {b} * {s}", f"{b} * {c} + {a} * {s}"), (f"{a} * {c} + {b} * {s}", f"{b} * {c} - {a} * {s}"),
                              (f"{a} + {b} * {c}", f"{b} * {s}"), (f"-{b} * {c}", f"{a} * {s}")))  # fmt: skip
     join = m.rng.choice(("torch.cat([{o}, {t}], dim=-1)", "torch.cat(({o}, {t}), dim=-1)", "torch.stack([{o}, {t}], dim=-1)"))
@@ -156,17 +109,17 @@ def masked(m: ModuleText) -> Value:
     drawn = m.rng.choice(("torch.rand({shape}) < 0.3", "torch.rand({shape}) > 0.5", "torch.randint(0, 2, ({shape},)).bool()"))
     dims = (*v.dims[:-1], Dim(1)) if v.kind == "sequence" and m.rng.random() < 0.2 else v.dims
     if m.rng.random() < 0.2:
-        told = f"{v.text} {m.rng.choice('<>')} {_number(m)}"
+        told = f"{v.text} {m.rng.choice('<>')} {any_number(m)}"
     else:
-        told = m.input(_called(m, ("mask", "mask", "keep", "valid", "dropped")), dims, drawn)
-    fill = _number(m) if m.rng.random() < 0.6 else m.rng.choice(("0.0", "-1e4", "1.0"))
+        told = m.input(called(m, ("mask", "mask", "keep", "valid", "dropped")), dims, drawn)
+    fill = any_number(m) if m.rng.random() < 0.6 else m.rng.choice(("0.0", "-1e4", "1.0"))
     made = v.text
     if (way := m.rng.random()) < 0.75:
-        made = _function(m, v.text) if way < 0.25 else m.rng.choice(("{x} * {c}", "{x}.clamp(-0.5, {c})")).format(x=v.text, c=_number(m))
+        made = _function(m, v.text) if way < 0.25 else m.rng.choice(("{x} * {c}", "{x}.clamp(-0.5, {c})")).format(x=v.text, c=any_number(m))
     like = f"torch.full_like({v.text}, {fill})"
     forms = [f"torch.where({told}, {made}, {like})", f"torch.where({told}, {like}, {made})"]
     if told.isidentifier():
-        forms += [f"{_inner(made)}.masked_fill({told}, {fill})", f"{_inner(made)} * {told}"]
+        forms += [f"{bracketed(made)}.masked_fill({told}, {fill})", f"{bracketed(made)} * {told}"]
     v = m.step("masked", m.rng.choice(forms), v)
     way = m.rng.random()
     if way < 0.25:
@@ -183,30 +136,30 @@ def rows_of_table(m: ModuleText) -> Value:
     width = m.constant(m.rng.choice(("dim", "embed_dim", "width", "hidden")), m.rng.choice((16, 32, 64, 128)))
     n = m.constant("batch_size", m.rng.choice((2, 4, 8, 16)))
     length = m.constant(m.rng.choice(("seq_len", "tokens", "bag", "length")), m.rng.choice((3, 4, 8, 16)))
-    ids = m.input(_called(m, ("ids", "indices", "input_ids", "idx", "tokens_in", "numbers")), (n, length),
+    ids = m.input(called(m, ("ids", "indices", "input_ids", "idx", "tokens_in", "numbers")), (n, length),
                   f"torch.randint(0, {entries.value if m.style.inline else entries.constant}, ({{shape}}))")  # fmt: skip
     size = f"{m.of_constructor(entries)}, {m.of_constructor(width)}"
     if m.rng.random() < 0.5:
-        table = m.layer(_called(m, ("table", "weight", "embeddings")), f"nn.Parameter(torch.randn({size}))")
+        table = m.layer(called(m, ("table", "weight", "embeddings")), f"nn.Parameter(torch.randn({size}))")
         text = m.rng.choice((f"{table}[{ids}]", f"F.embedding({ids}, {table})"))
     elif m.rng.random() < 0.7:
-        text = f"{m.layer(_called(m, ('embedding', 'emb', 'embed', 'tok')), f'nn.Embedding({size})')}({ids})"
+        text = f"{m.layer(called(m, ('embedding', 'emb', 'embed', 'tok')), f'nn.Embedding({size})')}({ids})"
     else:
-        text = f"{m.input(_called(m, ('table', 'rows', 'source')), (entries, width))}[{ids}]"
-    v = m.step("rows of a table", text, Value(_called(m, ("x", "h", "out", "e")), "sequence", (n, length, width)))
+        text = f"{m.input(called(m, ('table', 'rows', 'source')), (entries, width))}[{ids}]"
+    v = m.step("rows of a table", text, Value(called(m, ("x", "h", "out", "e")), "sequence", (n, length, width)))
     way = m.rng.random()
     if way < 0.3:
         place = m.layer("positions", f"nn.Parameter(torch.randn({m.of_constructor(length)}, {m.of_constructor(width)}))")
         v = m.step("positions", f"{v.text} + {place}", v)
     elif way < 0.55:
-        w = m.input(_called(m, ("weights", "w", "scores")), (n, length))
+        w = m.input(called(m, ("weights", "w", "scores")), (n, length))
         v = m.step("weighted", f"{v.text} * {w}{m.rng.choice(('[..., None]', '.unsqueeze(-1)', '[:, :, None]'))}", v)
     elif way < 0.8:
         v = m.step("scaled", _joined(m, v.text, _beside(m, v)), v)
     if way >= 0.8 or m.rng.random() < 0.4:
         text = m.rng.choice(("{x}.sum(dim=1)", "{x}.mean(dim=1)", "torch.sum({x}, dim=1)", "{x}.amax(dim=1)"))
         v = m.step("bag", text.format(x=v.text), v, "rows", (n, width))
-    return v if m.rng.random() < 0.7 else m.step("formula", _joined(m, v.text, _number(m)), v)
+    return v if m.rng.random() < 0.7 else m.step("formula", _joined(m, v.text, any_number(m)), v)
 
 
 # -- losses by row, several results ------------------------------------------------------------
@@ -226,23 +179,23 @@ def by_rows(m: ModuleText) -> Value:
     """A loss or a likeness with one number for each row, weighted now and then."""
     n = m.constant("batch_size", m.rng.choice(LARGE[:8]))
     width = m.constant(m.rng.choice(("features", "classes", "dim")), m.rng.choice(LARGE[:9]))
-    x, y = (m.input(_called(m, (name,)), (n, width)) for name in m.rng.choice(_PAIRS))
+    x, y = (m.input(called(m, (name,)), (n, width)) for name in m.rng.choice(_PAIRS))
     v = Value("loss", "rows", (n, width))
     if m.rng.random() < 0.18:
         text = m.rng.choice(("F.cosine_similarity({x}, {y}, dim=1)", "1 - F.cosine_similarity({x}, {y}, dim=-1)")).format(x=x, y=y)
     else:
         each = m.rng.choice(_EACH).format(x=x, y=y)
         if m.rng.random() < 0.35:
-            each = f"{_inner(each)} * {_number(m)}"
+            each = f"{bracketed(each)} * {any_number(m)}"
         end = m.rng.choice((".sum(dim=1)", ".mean(dim=1)", ".mean(dim=-1)", ".sum(-1)", ".mean(dim=0)", ".amax(dim=1)"))
         if m.rng.random() < 0.4:
             v = m.step("each", each, Value("each", "rows", (n, width)))
             each = v.text
-        text = f"{_inner(each)}{end}"
+        text = f"{bracketed(each)}{end}"
     v = m.step("loss by row", text, Value("loss", "vector", (n,)))
     way = m.rng.random()
     if way < 0.25:
-        return m.step("formula", m.rng.choice(("{x} * {c}", "{x} + {c}", "{c} - {x}")).format(x=v.text, c=_number(m)), v)
+        return m.step("formula", m.rng.choice(("{x} * {c}", "{x} + {c}", "{c} - {x}")).format(x=v.text, c=any_number(m)), v)
     if way < 0.45:
         return m.step("mean", m.rng.choice(("{x}.mean()", "{x}.sum()", "torch.mean({x})")).format(x=v.text), Value("loss", "scalar", ()))
     return v
@@ -259,7 +212,7 @@ def several(m: ModuleText) -> Value:
         m.operators.append("extremes and their places")
         m.steps.append(f"{', '.join(names)} = {m.rng.choice(ways).format(x=text, d=m.rng.choice((1, -1)))}")
         return Value(", ".join(names), "scalar", ())
-    total = m.name(_called(m, ("total", "summed", "hidden", "pre", "mixed")))
+    total = m.name(called(m, ("total", "summed", "hidden", "pre", "mixed")))
     m.steps.append(f"{total} = {_joined(m, v.text, _beside(m, v))}")
     inner = Value(total, v.kind, v.dims)
     form = m.rng.choice((
@@ -268,10 +221,10 @@ def several(m: ModuleText) -> Value:
         "torch.cumsum({x}, dim=-1)", "torch.softmax({x}, dim=-1)", "torch.relu({x})", "{x}.mean(dim=1)", "torch.tanh({x})",
     ))  # fmt: skip
     eps = m.kept(m.parameter("eps", 1e-6)) if m.rng.random() < 0.6 and "{e}" in form else "1e-5"
-    out = m.name(_called(m, ("out", "normed", "result", "y_out")))
+    out = m.name(called(m, ("out", "normed", "result", "y_out")))
     text = form.format(x=inner.text, e=eps)
     if m.rng.random() < 0.35 and "dim=1)" not in form and "sum(dim=-1)" not in form and "amax" not in form:
-        text = f"{_inner(text)} * {_parameter(m, v)}"
+        text = f"{bracketed(text)} * {channel_parameter(m, v)}"
     m.operators += ["sum of two", "two results"]
     m.steps.append(f"{out} = {text}")
     return Value(m.rng.choice((f"{out}, {total}", f"{total}, {out}")), "scalar", ())

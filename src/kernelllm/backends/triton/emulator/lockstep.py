@@ -24,6 +24,7 @@ from triton.runtime.errors import InterpreterError
 
 from kernelllm.backends.sampled_launches import Stopped
 from kernelllm.backends.triton.emulator import cooperative, functions, memory, races, sampling
+from kernelllm.backends.triton.emulator.later_programs import LaterPrograms
 from kernelllm.backends.triton.emulator.program_groups import Diverged, ProgramGroup, ProgramId, Unsuitable, by_value, group_size
 from kernelllm.backends.triton.emulator.sampling import Sampling
 from kernelllm.backends.triton.emulator.scalar_arguments import converted
@@ -80,11 +81,12 @@ class GridExecutor(ti.GridExecutor):  # type: ignore[misc]
         except Exception as error:
             raise InterpreterError(repr(error)) from error
         finally:
-            ProgramGroup.size = 1
+            ProgramGroup.size, LaterPrograms.active = 1, None
         sampling.ran(self.fn)
         self._restore_args_dev(args_dev, args_hst, kwargs, kwargs_hst)
 
     def _all(self, programs: Iterator[tuple[int, ...]]) -> None:
+        LaterPrograms.active = LaterPrograms(programs, self._single) if self.waits else None
         key = self.fn, tuple(repr(self.bound[n]) for n in self.constexprs)
         self.divergences, ProgramGroup.largest = 0, self.largest.get(key, 1)
         if key not in self.largest:  # one program shows how large its blocks are

@@ -18,6 +18,7 @@ from triton.runtime import interpreter as ti
 from kernelllm.backends.base import IllegalAccess
 from kernelllm.backends.sampled_launches import Stopped
 from kernelllm.backends.triton.emulator import cooperative, races, unloaded_lanes
+from kernelllm.backends.triton.emulator.later_programs import LaterPrograms
 from kernelllm.backends.triton.emulator.races import Races
 from kernelllm.backends.triton.emulator.sampling import ProgramOrder, Sampling
 
@@ -226,6 +227,7 @@ def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if any(value is True for value in (*rest, *named.values())):  # a volatile load
             ProgramOrder.waits = True
             races.waits()
+            _hand_over(ptrs)
         element = ptrs.get_element_ty()
         kind = ti._get_np_dtype(element)
         partly = lanes is not None and not lanes.all()
@@ -302,7 +304,7 @@ def _check_atomics(builder: Any) -> None:
         ProgramOrder.waits = True
         races.waits(named.get("sem") or rest[2])
         result = cas(self, ptr, *rest, **named)
-        _hand_over()
+        _hand_over(ptr, result)
         return result
 
     def create_atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
@@ -320,7 +322,7 @@ def _check_atomics(builder: Any) -> None:
         if Undo.active is not None:
             Undo.active.keep_at(ptr, _mask(mask))
         result = rmw(self, op, ptr, value, mask, *rest, **named)
-        _hand_over()
+        _hand_over(ptr, result)
         return result
 
     builder.create_atomic_cas, builder.create_atomic_rmw = create_atomic_cas, create_atomic_rmw
@@ -375,9 +377,11 @@ def _updates() -> None:
         Sampling.active.updates()
 
 
-def _hand_over() -> None:
+def _hand_over(place: Any, answer: Any = None) -> None:
     if cooperative.Grid.active is not None:
         cooperative.Grid.active.hand_over()
+    if LaterPrograms.active is not None:
+        LaterPrograms.active.asked(place.data.tobytes(), b"" if answer is None else answer.data.tobytes())
 
 
 def _mask(handle: Any) -> Any:

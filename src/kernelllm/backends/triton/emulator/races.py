@@ -7,6 +7,7 @@ traced, in one launch for each order of programs.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ class Races:
     def __init__(self) -> None:
         self._writers: dict[tuple[int, int], tuple[Any, Any]] = {}
         """Range and size of elements to the program that stored each element last, and when and in which lane."""
-        self._program = self._time = 0
+        self._program = self._programs = self._time = 0
         self._waited = self._relaxed = False
         self._stored_twice: IllegalAccess | None = None
         """What is wrong with the stores. It is told when all programs have run: who allows it, since the reference writes several values to
@@ -71,13 +72,31 @@ class Races:
         cls.active = own = cls()
         try:
             for program in itertools.islice(programs, MOST_PROGRAMS):
-                own._program += 1
-                own._waited, own._relaxed, own._time = False, False, own._time + 1
+                own._next()
                 run(program)
         finally:
             cls.active = None
         if own._stored_twice is not None:
             raise own._stored_twice
+
+    def _next(self) -> None:
+        """Another program begins."""
+        self._program = self._programs = self._programs + 1
+        self._waited, self._relaxed, self._time = False, False, self._time + 1
+
+    @classmethod
+    @contextlib.contextmanager
+    def between(cls) -> Iterator[None]:
+        """Inside it another program runs, for which the one under way waits."""
+        if (own := cls.active) is None:
+            yield
+            return
+        mine = own._program, own._waited, own._relaxed
+        own._next()
+        try:
+            yield
+        finally:
+            own._program, own._waited, own._relaxed = mine
 
     @classmethod
     def count(cls, index: int, size: int) -> None:

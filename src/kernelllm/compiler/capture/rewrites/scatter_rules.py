@@ -58,7 +58,15 @@ def _scatter_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce
         return None
     if any(_hint(a) != _hint(b) for d, (a, b) in enumerate(zip(whole.shape, given.shape, strict=True)) if d != dim % whole.dim()):
         return None
-    return w.template("scatter_extreme", x, dim, index, src, reduce == "amax", include_self)
+    return w.template("scatter_extreme", _filled_there(w, x), dim, index, src, reduce == "amax", include_self)
+
+
+def _filled_there(w: Editor, x: Node) -> Node:
+    """A constant is one element until the template copies it: a kernel would fill what is read once."""
+    if x.target is not aten.full.default or len(x.users) > 1 or not isinstance(x.args[1], bool | int | float):
+        return x
+    one = w.call(aten.full.default, [1] * x.meta["val"].dim(), x.args[1], dtype=x.meta["val"].dtype, device=x.meta["val"].device)
+    return w.call(aten.expand.default, one, x.args[0])
 
 
 def _index_reduce(w: Editor, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True) -> Node | None:

@@ -12,7 +12,8 @@ from kernelllm.compiler.emit.size_names import indexed
 from kernelllm.core.text import syntax_tree
 
 FEW_MODES = 4
-"""Layers whose own mode is looked at in every call; of more, the model's alone."""
+"""Layers whose own mode is looked at by their names; of more, that of norms in a list."""
+_NORMS, _MODES = "_norms_with_statistics", "_modes_of_norms"
 
 class KeptSettings:
     """The settings that the kernels of a file hold, by class: numbers, texts and flags that the constructor sets."""
@@ -78,9 +79,58 @@ def _tuple(parts: Iterable[str]) -> str:
     return ", ".join(texts) if len(texts) > 1 else f"{texts[0]},"
 
 
-def own_modes(modes: Mapping[str, bool], states: list[str]) -> list[str]:
-    """Questions whether a layer is in another mode than it was, where some are in each: of a few layers, or of one in each mode."""
-    there = {p: training for p, training in modes.items() if any(s.startswith(f"{p}.") for s in states)}
-    first = {training: p for p, training in reversed(there.items())}
-    chosen = there if len(there) <= 2 * FEW_MODES else {p: training for training, p in first.items()}
-    return [f"{'not ' if training else ''}self.{indexed(p)}.training" for p, training in chosen.items()] if len(first) == 2 else []
+class EachMode:
+    """The question whether a layer is in another mode than it was: a norm may be frozen in a model that trains."""
+
+    def __init__(self, modes: Mapping[str, bool], states: Collection[str], training: bool) -> None:
+        """``modes``: of the layers whose mode decides, by path. ``states``: names of parameters and buffers. ``training``: the model's."""
+        self._modes, self._training = modes, training
+        self._there = {p: mode for p, mode in modes.items() if p and any(s.startswith(f"{p}.") for s in states)}
+        """Those that the file has."""
+        self._normed = [p for p in self._there if f"{p}.running_mean" in states]
+        self._mixed = len(set(self._there.values())) == 2 and "" not in modes
+        self.told = "The kernels compute what each layer does in its mode"
+        if not self._mixed:
+            mode = modes[""] if "" in modes else next(iter(modes.values()), training)
+            self.told = f"The kernels compute what the module does after {'train()' if mode else 'eval()'}"
+
+    def made(self) -> list[str]:
+        """Statements for the constructor's end."""
+        if not self._many():
+            return []
+        lines = [f"self.{_NORMS} = [m for m in self.modules() if m._buffers.get(\"running_mean\") is not None]"]
+        return [*lines, f"self.{_MODES} = [m.training for m in self.{_NORMS}]"] if self._mixed else lines
+
+    def other(self) -> str:
+        """The question, as Python."""
+        if self._many() and self._mixed:
+            return f"[m.training for m in self.{_NORMS}] != self.{_MODES}"
+        asked = self._asked()
+        trains, evaluated = ([text for text, mode in asked.items() if mode is wanted] for wanted in (True, False))
+        parts = [f"not {trains[0]}" if len(trains) == 1 else f"not ({' and '.join(trains)})"] if trains else []
+        return " or ".join([*parts, *evaluated])
+
+    def _asked(self) -> dict[str, bool]:
+        """What is true in train() mode, to what it was."""
+        named = {f"self.{indexed(p)}.training": mode for p, mode in self._there.items()}
+        if self._mixed:
+            first = {mode: text for text, mode in reversed(named.items())}
+            return named if len(named) <= 2 * FEW_MODES else {text: mode for mode, text in first.items()}
+        asked: dict[str, bool] = {}
+        if "" in self._modes:
+            asked["self.training"] = self._modes[""]
+        elif set(self._modes.values()) == {self._training} and not (len(named) == len(self._modes) and len(named) <= FEW_MODES):
+            asked["self.training"] = self._training
+        if self._many():
+            mode = self._modes[self._normed[0]]
+            asked[f"{'all' if mode else 'any'}([m.training for m in self.{_NORMS}])"] = mode
+        elif len(named) <= FEW_MODES:
+            asked |= named
+        path, mode = next(iter(self._modes.items()))
+        return asked or {f"self.{indexed(path)}.training": mode}
+
+    def _many(self) -> bool:
+        """Whether norms are looked at that the constructor keeps in a list."""
+        few = len(self._there) <= (2 * FEW_MODES if self._mixed else FEW_MODES)
+        alike = len({self._modes[p] for p in self._normed}) == (2 if self._mixed else 1)
+        return bool(self._normed) and alike and not few

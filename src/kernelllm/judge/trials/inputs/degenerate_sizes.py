@@ -80,6 +80,27 @@ def try_empty_sizes(process: CandidateProcess, runs: Sequence[PreparedRun]) -> U
     return uses
 
 
+def try_other_counts(process: CandidateProcess, runs: Sequence[PreparedRun]) -> UsageFindings:
+    """Another number of heads or the like: a silently different result is a warning, since the problem never has it."""
+    uses = UsageFindings()
+    for prepared in runs:
+        what = _where(prepared, None)
+        try:
+            build(process, prepared.reference)
+            value = process.run(prepared.inputs, prepared.reference.seed).value
+            _refuse_other(prepared, value, what, _CLOSER)
+        except CandidateFailure as failure:
+            told = failure.message.partition("\n")[0]
+            silent = failure.status is Status.INCORRECT or told.startswith("illegal memory access")
+            if silent:
+                uses.warnings.append(told)
+            else:
+                uses.limits.append(f"{what} ({told.removeprefix('The candidate raised ')[:160]})")
+            if failure.status in (Status.TIMEOUT, Status.OUT_OF_MEMORY):
+                break
+    return uses
+
+
 def _refuse_other(prepared: PreparedRun, value: object, what: str, rules: Rules = _RULES) -> None:
     rules = replace(rules, only_finite=not prepared.run.finite)
     compared = prepared.run.compared(value, rules)

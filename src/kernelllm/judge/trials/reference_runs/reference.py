@@ -29,10 +29,10 @@ from kernelllm.judge.trials.reference_runs import rounding_noise
 from kernelllm.judge.trials.reference_runs.device_asserts import keep_in_range
 from kernelllm.judge.trials.reference_runs.duplicate_indices import with_nearest_writes
 from kernelllm.judge.trials.reference_runs.failed_runs import failures_logged
-from kernelllm.judge.trials.reference_runs.integer_buffers import IntegerBuffers
 from kernelllm.judge.trials.reference_runs.mutated_inputs import comparable_inputs, returning_inputs
 from kernelllm.judge.trials.reference_runs.overflows import overflows
 from kernelllm.judge.trials.reference_runs.reference_run import ReferenceRun
+from kernelllm.judge.trials.reference_runs.rounded_buffers import RoundedBuffers
 from kernelllm.judge.trials.reference_runs.rounding_noise import NOISE_SEED, EagerNoise
 from kernelllm.judge.trials.reference_runs.tf32_allowance import ExactConvolutions, Tf32Convolutions
 from kernelllm.judge.trials.reference_runs.tie_breaks import TieBreaks
@@ -87,7 +87,7 @@ class Reference:
         self._output_bytes: int | None = None
         self._mutates: bool | None = None  # whether it writes into its inputs; None before the first run
         self._models: dict[str, torch.nn.Module] = {}
-        self._other_buffers = IntegerBuffers()
+        self.rounded_buffers = RoundedBuffers()
         self._gives_inputs: tuple[int, ...] = ()  # in copies of this object: whose runs give these inputs, as they are afterwards
         self.changeable: tuple[tuple[tuple[Any, ...], int], ...] | None = None
         """Constant inputs that may be changed; None until :mod:`kernelllm.judge.trials.inputs.varied_constants` has looked."""
@@ -205,7 +205,7 @@ class Reference:
             once = len(given) == len(tensors)  # a tensor that is passed twice would count as two in the copies
             if self.gradients is None and private is not inputs and once and (written := comparable_inputs(tensors, mutated)):
                 other = copy.copy(self)
-                other._gives_inputs, other._other_buffers = written, IntegerBuffers()
+                other._gives_inputs, other.rounded_buffers = written, RoundedBuffers()
                 now = [tensors[i] for i in written]
                 outcome.inputs = ReferenceRun(Expected(now), finite(now), before=before)
                 outcome.inputs_before = {i: given[i] for i in written}
@@ -262,9 +262,8 @@ class Reference:
             model = self._models.get(kind) if there else None
             return [] if model is None else [dict(model.named_buffers(remove_duplicate=False))[buffer].detach()]
 
-        exact = of("float64", outcome.expected.has_exact)
-        equally_right = (*of("tf32", outcome.has_tf32), *of("perturbed", outcome.expected.has_exact), *self._other_buffers.of(buffer))
-        return Expected(outcome.buffers[buffer], exact[0] if exact else None, bool(exact), equally_right)
+        exact, others = of("float64", outcome.expected.has_exact), (*of("tf32", outcome.has_tf32), *self.rounded_buffers.of(buffer))
+        return Expected(outcome.buffers[buffer], exact[0] if exact else None, bool(exact), others)
 
     def _affordable(self, tensors: list[torch.Tensor], first: bool) -> bool:
         elements = sum(t.numel() for t in tensors) + sum(t.numel() for t in self.model.parameters())
@@ -278,7 +277,7 @@ class Reference:
     ) -> Iterator[tuple[Expected, bool]]:
         """The output in float64 where affordable. Then outputs that are as right as eager's: with convolutions in TF32 where they may
         use it, rounded as the device does and at random, and in float64 from inputs moved as far as rounding moves them."""
-        self._other_buffers.clear()
+        self.rounded_buffers.clear()
         expected, half = Expected(value), any(t.dtype.itemsize < 4 for t in self._floating(inputs))
         for conversions in (False, True) if affordable else ():
             with failures_logged("no float64 run"), self.calling(seed, plainly=False), in_float64(conversions=conversions):
@@ -339,7 +338,7 @@ class Reference:
             found, generator = None, torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number) if stochastic else None
             with failures_logged(f"no run with {rounding.__name__}"), self.calling(seed, plainly=False), rounding(generator):
                 found = self.called(self._model_copy("tf32", before))(*mapped(inputs, torch.Tensor.clone))
-                self._other_buffers.keep(self._models["tf32"])
+                self.rounded_buffers.keep(self._models["tf32"])
             if found is not None and same_structure(value, found):
                 yield found
 
@@ -348,8 +347,8 @@ class Reference:
         numbers: range = _FIRST, order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
         exactly: bool = False,
     ) -> Iterator[Any]:  # fmt: skip
-        """Outputs in float64 with the last bits of inputs, parameters and all that is computed changed at random. They show what an
-        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes. ``exactly``: inputs, parameters and what working
+        """Outputs in float64 with the last bits of inputs, state and all that is computed changed at random. They show what an
+        ill-conditioned problem makes of rounding; a well-conditioned one hardly changes. ``exactly``: inputs, state and what working
         precision holds of the rest stay."""
         dtypes = {t.dtype for t in self._floating(inputs)}
         roundings *= _OF_DOUBLE if dtypes and dtypes <= {torch.float64, torch.complex128} else 1.0
@@ -359,11 +358,11 @@ class Reference:
             with failures_logged("no perturbed run"), self.calling(seed, plainly=False), in_float64(conversions=self._conversions):
                 model = self._model_copy("perturbed", before)
                 generator = torch.Generator(self.device).manual_seed(NOISE_SEED + seed + number)
-                for parameter in () if exactly else model.parameters():
-                    parameter.copy_(rounding_noise.add_rounding_noise(parameter, generator, roundings))
+                rounding_noise.add_noise_to_state(model, generator, 0.0 if exactly else roundings)
                 private = to_float64(inputs) if exactly else rounding_noise.add_rounding_noise(to_float64(inputs), generator, roundings)
                 with rounding_noise.Float64Noise(generator, roundings, narrow if exactly else torch.float32), order():
                     perturbed = self.called(model)(*private)
+                self.rounded_buffers.keep(model)
             if perturbed is not None and same_structure(value, perturbed):
                 yield perturbed  # out here, for what is done with it is none of the run
 

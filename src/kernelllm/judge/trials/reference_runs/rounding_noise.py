@@ -31,6 +31,8 @@ _LOGARITHMS = "_log_softmax"
 """One number is subtracted from a whole row: the logarithm of its sum, whose rounding does not average out over the row."""
 _MOST_OF_SCORES = 0.005
 """Beyond it a weight says nothing, and a kernel that is further off has another reason."""
+_RUNNING = frozenset(("cumsum",))
+"""Each sum is rounded, and goes on to all that follow: with equal steps to the same side."""
 _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
@@ -56,6 +58,10 @@ class Float64Noise(OperatorMode):
         if operator(name) == _LOGARITHMS and result.numel():
             subtracted = _subtracted(args[0], result, args[1])
             result = result + (subtracted - self.moved(subtracted))
+        if operator(name) in _RUNNING and result.dtype is torch.float64 and result.numel():
+            share = self._roundings * self._epsilons * torch.finfo(torch.float32).eps
+            moved = result + _of_running_sums(result * share, args[1], self._generator)
+            result = torch.where(result.to(self._narrow) == result, result, moved)
         if family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
             return result
         if func._schema.is_mutable:
@@ -103,6 +109,9 @@ class EagerNoise(OperatorMode):
         if operator(name) == _LOGARITHMS and result.numel():
             subtracted = _subtracted(args[0], result, args[1])
             result = result + (subtracted - self._moved(subtracted))
+        if operator(name) in _RUNNING and result.is_floating_point() and result.numel():
+            share = self._unit(result) * torch.finfo(result.dtype).eps
+            result = (result + _of_running_sums(share, args[1], self._generator).nan_to_num(0.0, 0.0, 0.0)).to(result.dtype)
         return tree_map(self._moved, result)
 
     def _moved(self, leaf: Any) -> Any:
@@ -137,6 +146,13 @@ def _subtracted(x: torch.Tensor, result: torch.Tensor, dim: int) -> torch.Tensor
     return (x - result).nan_to_num(0.0, 0.0, 0.0).amax(dim, keepdim=True) if x.dim() else x.new_zeros(())
 
 
+def _of_running_sums(unit: torch.Tensor, dim: int, generator: torch.Generator | None) -> torch.Tensor:
+    """What becomes of such sums where each is made of the one before, which was rounded by up to half a ``unit``."""
+    row = torch.rand(unit.narrow(dim, 0, 1).shape if unit.dim() else (), dtype=unit.dtype, device=unit.device, generator=generator)
+    each = torch.rand(unit.shape, dtype=unit.dtype, device=unit.device, generator=generator)
+    return (unit * (row + each - 1) / 2).cumsum(dim)
+
+
 def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:
     """The value with all floating-point tensors moved by up to so many units of float32's rounding."""
 
@@ -146,6 +162,16 @@ def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float)
         return _moved_by(t, torch.rand(t.shape, dtype=torch.float64, device=t.device, generator=generator), roundings)
 
     return mapped(value, tensor)
+
+
+def add_noise_to_state(model: torch.nn.Module, generator: torch.Generator, roundings: float) -> None:
+    """Moves parameters as :func:`add_rounding_noise` does, and what is no whole number of buffers: masks, positions and codes are exact,
+    tables of computed numbers are not."""
+    for parameter in model.parameters() if roundings else ():
+        parameter.copy_(add_rounding_noise(parameter, generator, roundings))
+    for buffer in model.buffers() if roundings else ():
+        if buffer.is_floating_point():
+            buffer.copy_(torch.where(buffer == buffer.trunc(), buffer, add_rounding_noise(buffer, generator, roundings)))
 
 
 def _moved_by(t: torch.Tensor, noise: torch.Tensor, roundings: float) -> torch.Tensor:
