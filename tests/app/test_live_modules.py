@@ -113,6 +113,29 @@ class Gated(nn.Module):
         return a * b.sigmoid()
 
 
+class Twice(nn.Module):
+    """A layer under two names, as the filters of SchNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.inner = nn.Sequential(self.layer, nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + self.layer(x)
+
+
+@torch.no_grad()
+def test_a_layer_under_two_names_keeps_its_weights() -> None:
+    net = Twice()
+    weight, before = net.layer.weight, net.layer.weight.clone()
+    made, x = with_kernels(net, torch.randn(3, 4)), torch.randn(5, 4)
+    assert net.layer.weight is weight
+    assert torch.equal(weight, before)
+    torch.testing.assert_close(made(x), net(x))
+    assert made.kernelllm.kernel_calls == 1
+
+
 class FloatNorm(nn.Module):
     """As norms of language models: in float32, and back to the type of what came."""
 
@@ -123,7 +146,8 @@ class FloatNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.to(torch.float32)
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
-        return torch.softmax(self.next(self.weight * wide.to(x.dtype)), -1, dtype=torch.float32).to(x.dtype)
+        rows = self.next(self.weight * wide.to(x.dtype))
+        return torch.softmax(torch.cat((rows, rows))[: x.shape[0]], -1, dtype=torch.float32).to(x.dtype)
 
 
 @torch.no_grad()

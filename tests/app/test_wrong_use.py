@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -320,3 +321,13 @@ def test_a_constructor_that_does_not_call_that_of_its_base(tmp_path: Path) -> No
     (tmp_path / "bare.py").write_text(made)
     result = kernelllm("problems", "show", f"{tmp_path}/bare.py:Bare", "--shape", "2,8")
     refused(result, "The constructor of Bare does not make a module", "super().__init__()")
+
+
+def test_a_wrong_class_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
+    """Torch takes up to half a minute on a machine at work."""
+    (tmp_path / "net.py").write_text("import torch\nclass Block(torch.nn.Module):\n    pass\n")
+    code = "import sys; sys.modules['torch'] = None; from kernelllm.app.main import main; main()"
+    command = [sys.executable, "-c", code, "optimize", f"{tmp_path}/net.py:Blok", "--shape", "2,8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Did you mean Block?" in done.stderr
+    assert done.returncode == 2

@@ -3,7 +3,9 @@
 import pytest
 from compiled import problem
 
-from kernelllm.compiler.compiler_writer import Compiler
+from kernelllm.compiler.compiler_writer import Compiler, compiled
+from kernelllm.compiler.options import Options
+from kernelllm.core.types import Problem
 from kernelllm.judge import Judge
 
 EXPERTS = """
@@ -103,3 +105,22 @@ def test_experts_that_are_not_one_product_stay_apart(case: str, quick: Judge) ->
     verdict = quick.judge(problem(text), candidate)
     assert verdict.correct, verdict.message
     assert "grouped_matmul(" not in candidate.source
+
+
+EDGES = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, edges, weights):
+        kept = edges[0] != edges[1]
+        edges, weights = edges[:, kept], weights[kept]
+        count = x.new_zeros(x.shape[0]).scatter_add(0, edges[1], torch.ones(edges.shape[1]))
+        total = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]] * weights[:, None])
+        return total / (count[:, None] + 1)
+nodes, width, count = 12, 16, 40
+def get_inputs(): return [torch.randn(nodes, width), torch.randint(0, nodes, (2, count)), torch.rand(count)]
+def get_init_inputs(): return []
+"""
+
+
+def test_tensors_of_as_many_elements_as_a_mask_has_leave_sizes_general() -> None:
+    assert "FIXED_SIZES" not in compiled(Problem(name="edges", source=EDGES), Options())

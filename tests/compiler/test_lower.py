@@ -118,3 +118,27 @@ def get_inputs(): return [torch.randn(rows, channels, width)]
 def get_init_inputs(): return []
 """
     assert lowered(body).wrapper.kernels
+
+
+def test_long_parts_of_a_concatenation_are_computed_in_its_kernel():
+    body = """
+class Model(nn.Module):
+    def turned(self, x):
+        a, b = x[..., : self.part], x[..., self.part : 2 * self.part]
+        return torch.cat((-b, a), -1)
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+    def forward(self, q, cos, sin, place, gradient):
+        q = q.detach().requires_grad_()
+        c, s = cos[place][:, None].to(q.dtype), sin[place][:, None].to(q.dtype)
+        with torch.enable_grad():
+            *turned, last = q.chunk(3, -1)
+            parts = [torch.cat((p[..., : 2 * self.part] * c + self.turned(p) * s, p[..., 2 * self.part :]), -1) for p in turned]
+            return torch.autograd.grad([*parts, last], q, list(gradient))
+batch, heads, length, width, part = 2, 3, 16, 12, 4
+def get_inputs(): return [torch.randn(batch, heads, length, 3 * width).bfloat16(), torch.randn(32, 2 * part), torch.randn(32, 2 * part),
+                          torch.randint(0, 32, (batch, length)), torch.randn(3, batch, heads, length, width).bfloat16()]
+def get_init_inputs(): return [part]
+"""
+    assert len(lowered(body, Options(fixed=True, mixed=True)).wrapper.kernels) == 1

@@ -447,6 +447,8 @@ def test_kernels_in_doubt_compute() -> None:
 
 
 LINEAR = {"aten.addmm.default": 1, "aten.relu.default": 1}
+ENCODER = {"aten._transformer_encoder_layer_fwd.default": 1}  # attention, products and norms in one operator
+PRODUCTS = {"aten.addmm.default": 4, "aten._scaled_dot_product_flash_attention.default": 1}
 
 
 def output(digest: str, zeros: float = 0.0) -> OutputStats:
@@ -497,6 +499,7 @@ def kinds(*given: Any) -> Iterator[TrialRun]:
         ({"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.0, "heavy_flops": {"mm": 2.0}}, "torch_fallback"),
         ({"aten_ops": {"aten.linalg_matrix_exp.default": 1}, "reference_ops": {"aten.mm.default": 1}, "coverage": 0.0}, "torch_fallback"),
         (elsewhere("own.work.default"), "torch_fallback"),
+        ({"aten_ops": ENCODER, "reference_ops": ENCODER, "track": "hybrid"}, "torch_fallback"),
         ({**elsewhere("aten.relu.default"), "track": "kernels-only"}, "torch_fallback"),
         ({**COPY, "aten_ops": {"aten.exp.default": 1}, "reference_ops": {"aten._softmax.default": 1}}, "torch_fallback"),
         ({**COPY, "candidate": Candidate(source="")}, "other_libraries"),
@@ -519,6 +522,7 @@ def test_what_was_seen_decides(fields: dict[str, Any], check: str) -> None:
         {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.0, "heavy_flops": {"mm": 2.0}, "track": "hybrid"},
         {"aten_ops": {"aten.mm.default": 1}, "reference_ops": LINEAR, "coverage": 0.5, "heavy_flops": {"mm": 1.0}},
         elsewhere("aten.mm.default"),
+        {"aten_ops": PRODUCTS, "reference_ops": ENCODER, "coverage": 0.0, "heavy_flops": {"mm": 2.0}, "track": "hybrid"},
         {**elsewhere("aten.empty_like.default", "aten.view.default"), "track": "kernels-only"},
         {"events": (AuditEvent("open", "/usr/lib/x.so", 1, "import"), AuditEvent("subprocess.Popen", "/x/ptxas -v", 1, "run"))},
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelllm.core.types import Problem
-from kernelllm.problems.smallest_sizes import sets_between, sets_outside, sets_with
+from kernelllm.problems.smallest_sizes import sets_between, sets_of_counts, sets_outside, sets_with
 
 _SOURCE = """
 import torch
@@ -96,3 +96,11 @@ def test_a_size_between_numbers_of_which_none_was_tried() -> None:
     assert sets_outside(problem, tried, (20, 6000), 4) == [
         {"ROWS": 7501}, {"ROWS": 64, "LEFT": 7501}, {"ROWS": 19}, {"ROWS": 64, "LEFT": 19}
     ]  # fmt: skip
+
+
+def test_counts_change_beside_sizes_that_a_file_has_fixed() -> None:
+    problem = Problem(name="case", source=_SOURCE.format(forward="x + y").replace("ROWS = 16", "ROWS = 8"))
+    tried = [{"LEFT": 23, "RIGHT": 23}]
+    assert sets_of_counts(problem, tried, frozenset(), 1) == [{"ROWS": 6, "LEFT": 23, "RIGHT": 23}]
+    assert sets_of_counts(problem, tried, frozenset({"ROWS"}), 1) == []
+    assert sets_of_counts(problem, tried, frozenset({"LEFT", "RIGHT"}), 1) == [{"ROWS": 6, "LEFT": 23, "RIGHT": 23}]

@@ -137,6 +137,10 @@ def problem_from_options(spec: str, given: dict[str, Any]) -> Problem:
     plain = submodule is None and dtype is None and evaluated is None
     if plain and (in_suite(spec) or (":" not in spec and spec.endswith(".py"))):  # torch is not needed to read it
         return pipeline.as_problem(spec, **vars(described))
+    if ":" in spec:
+        from kernelllm.suites.file import open_problem
+
+        open_problem(spec, **vars(described))  # a wrong name of a file or a class is said before torch is loaded
     from kernelllm.app.live import targets
 
     problem, remark = targets.opened(spec, described, targets.TargetOptions(submodule, dtype, None if evaluated is None else not evaluated))

@@ -13,6 +13,7 @@ from kernelllm.judge.checks.asked_shapes import size_conditions
 from kernelllm.judge.checks.call_counts import calls_beyond, counts_its_calls, keeps_state, least_calls
 from kernelllm.judge.checks.compared_numbers import compared_bits, compared_values, large_bounds, program_numbers
 from kernelllm.judge.checks.compared_sizes import compared_sizes, exact_sizes
+from kernelllm.judge.checks.fixed_blocks import fixed_blocks
 from kernelllm.judge.checks.kernel_bodies import branches
 from kernelllm.judge.conclusion import Evidence
 from kernelllm.judge.context import JudgeContext
@@ -27,7 +28,7 @@ from kernelllm.judge.trials.all_trials import depends_on_kernels, run_trials
 from kernelllm.judge.trials.autotune_configurations import configurations, merged, try_remaining
 from kernelllm.judge.trials.comparison.compare import Rules
 from kernelllm.judge.trials.first_runs import build
-from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_other_counts, try_unit_sizes
+from kernelllm.judge.trials.inputs.degenerate_sizes import try_empty_sizes, try_rare_sizes, try_unit_sizes
 from kernelllm.judge.trials.inputs.named_values import try_named_values
 from kernelllm.judge.trials.inputs.near_zero_inputs import try_denormal, try_homogeneity, try_near_zero
 from kernelllm.judge.trials.inputs.refused_sizes import refused_sizes, try_other_sizes
@@ -211,7 +212,10 @@ class Evaluation:
                 with self._context.references.between(self._problem, frozenset(self._seen.fixed), references, bounds, exact, asked) as runs:
                     trials.findings += try_unit_sizes(worker, runs, None, trials.watched).findings()
             with self._context.references.other_counts(self._problem, frozenset(self._seen.fixed), references) as runs:
-                trials.findings += try_other_counts(worker, runs).findings()
+                trials.findings += try_rare_sizes(worker, runs).findings()
+            if not self._context.on_gpu and (blocks := fixed_blocks(self._candidate.source)):
+                with self._context.references.past_blocks(self._problem, frozenset(self._seen.fixed), references, blocks) as runs:
+                    trials.findings += try_rare_sizes(worker, runs).findings()
             seed = TrialSeeds(self._problem, self._candidate).derive("other uses")
             if has_hidden_state(reference, reference.inputs(seed), seed):
                 trials.findings.append(Finding(check="limits", message=_CHANGES, severity=Severity.INFO))

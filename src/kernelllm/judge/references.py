@@ -131,6 +131,19 @@ class References:
             yield runs
 
     @contextlib.contextmanager
+    def past_blocks(
+        self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], blocks: tuple[int, ...]
+    ) -> Iterator[list[PreparedRun]]:  # fmt: skip
+        """The reference's runs with one size after the other longer than the next of ``blocks`` beyond all that were tried."""
+
+        def made() -> list[PreparedRun]:
+            found = [self._prepared(problem, one, tried) for one in sets_outside(problem, _own(tried), blocks, _BETWEEN)]
+            return [run for run in found if run is not None]
+
+        with self._kept_runs(problem, fixed, (-2, *blocks), made) as runs:
+            yield runs
+
+    @contextlib.contextmanager
     def between(
         self, problem: Problem, fixed: frozenset[str], tried: Sequence[Reference], bounds: tuple[int, ...],
         exact: tuple[tuple[int, int], ...] = (), asked: Sequence[SizeCondition] = (),

@@ -47,12 +47,12 @@ def sets_of_counts(problem: Problem, tried: Sequence[Mapping[str, Any]], fixed: 
     """Up to ``most`` sets in which a small size that is the same in the problem and all sets ``tried``, such as a number of heads, is
     another one, no power of two where it may; the others are those of the first set. Nothing else may change but shapes."""
     known = sizes.constants(problem)
-    original = dict(slots({name: value for name, value in known.items() if name not in fixed}))
+    original = dict(slots(known))
     sets = [dict(slots({**known, **overrides})) for overrides in tried]
     dry_runs, found = DryRuns(problem), list[dict[str, Any]]()
     own = dry_runs.works(overridden(problem, original, sets[0]))
     for slot, value in original.items():
-        if own is None or value not in _COUNTS or any(one[slot] != value for one in sets):
+        if own is None or slot[0] in fixed or value not in _COUNTS or any(one[slot] != value for one in sets):
             continue
         for other in dict.fromkeys((value * 3 // 4, value + 1, value - 1, value * 2)):
             made = overridden(problem, original, {**sets[0], slot: other}) if other not in (0, value) else None

@@ -63,8 +63,11 @@ def _is_same(
     types: Sequence[torch.dtype],
 ) -> bool:  # fmt: skip
     """Whether a graph, which takes what the program takes, is what the module does in some types."""
-    own = {**dict(flat.named_parameters(remove_duplicate=False)), **dict(flat.named_buffers(remove_duplicate=False))}
-    own_or_held = {**program.constants, **own}
+    named = {**dict(flat.named_parameters(remove_duplicate=False)), **dict(flat.named_buffers(remove_duplicate=False))}
+    own = {f"{path}.{n}": t for path, m in flat.named_modules() for kind in (m._parameters, m._buffers) for n, t in kind.items()
+           if t is not None}  # fmt: skip
+    # by one path of each module: what is put in twice is not put back, and the module would keep a fake tensor
+    own_or_held = {**program.constants, **named}
     given = iter(tensors)
     places = [own_or_held[s.target] if s.target else next(given) for s in program.graph_signature.input_specs]
     with TORCH, warnings.catch_warnings(), quiet_thread(), layer_by_layer(), no_kept_tensors():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -48,7 +49,8 @@ class Editor:
         values = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
         from torch._dispatch.python import enable_python_dispatcher
 
-        leaves = [*torch.utils._pytree.tree_leaves(values), self.node.meta["val"]]
+        others = (n.meta.get("val") for n in self.graph.graph.nodes)  # of a size alone, as for a tensor of ones
+        leaves = itertools.chain(torch.utils._pytree.tree_leaves(values), [self.node.meta["val"]], others)
         mode = next(v.fake_mode for v in leaves if isinstance(v, torch._subclasses.FakeTensor))
         with mode, enable_python_dispatcher(), torch.no_grad():
             return target(*values[0], **values[1])

@@ -77,8 +77,11 @@ class _Run(TorchDispatchMode):
         jumps |= name.startswith("aten.grid_sampler") and args[2] == 1  # the nearest place
         self.jumps |= jumps and isinstance(args[0], torch.Tensor) and args[0].dtype in HALF
         self._follow(name, pytree.tree_leaves((args, kwargs or {})), pytree.tree_leaves(result))
-        if not name.startswith(_UNSEEN):
+        whole = name == "aten.slice.Tensor" and result.shape == args[0].shape
+        if not name.startswith(_UNSEEN) and not whole:
             leaves = pytree.tree_leaves((args, kwargs or {}))
+            if name == "aten.slice.Tensor":  # a graph has no start where it is the first
+                leaves = [0 if v is None else v for v in leaves]
             self.steps.append((name.replace("half_", ""), [v for v in leaves if not isinstance(v, _TYPES)]))
             made = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor) and v.dim()]
             wide = any(v.dtype in (torch.float32, torch.complex64) for v in made)

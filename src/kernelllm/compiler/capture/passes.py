@@ -25,6 +25,7 @@ from kernelllm.compiler.capture.rewrites import (
     forwarded_slices,
     fusions,
     joined_convolutions,
+    joined_scatters,
     max_without_index,
     mish,
     one_hot,
@@ -62,6 +63,7 @@ def run(graph: GraphModule, options: Options) -> None:
         mish.rewrite(graph, options)
     if not options.short:
         shifted_scans.rewrite(graph, options)
+        joined_scatters.rewrite(graph, options)
         repeated_products.merge(graph)
         batched_steps.join(graph, options)
         forwarded_slices.read_through(graph, options)

@@ -29,6 +29,7 @@ from kernelllm.compiler.inductor import (
     explicit_rounding,
     fourier_strides,
     in_place,
+    joined_inputs,
     loads_in_loops,
     reduction_loops,
     regions,
@@ -209,7 +210,7 @@ _REPLACEMENTS = (
     size_extremes.replace, broadcasting.of_computed_ones, broadcasting.of_counted_sizes, in_place.allowed, tilings.remember,
     sorts.by_torch, searchsorted_views.from_offset, fourier_strides.without_permuting, loads_in_loops.again_behind, scatters.overwriting,
     reduction_loops.few, reduction_loops.joined_by_results, arctangents.by_triton, viewed_layouts.decided_first,
-    signs_of_zero.of_sums,
+    signs_of_zero.of_sums, joined_inputs.computed_there,
 )  # fmt: skip
 """What is replaced in Inductor while it lowers a graph."""
 

@@ -29,10 +29,10 @@ _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Mod | ast.FloorDiv | ast.BitAnd
 def compared_sizes(source: str) -> tuple[int, ...]:
     """The numbers that sizes are compared with, in ascending order: literals, products of them, and names that the file gives to one."""
     compares, named = _compares(source)
-    found = {_number(side, named) for node in compares for side in (node.left, *node.comparators)}
+    found = {number(side, named) for node in compares for side in (node.left, *node.comparators)}
     known = parse_source(source)
     ends = [node for node in (known.nodes if known else ()) if isinstance(node, ast.Call) and is_end(node.func)]
-    found |= {_number(argument, named) for node in ends for argument in node.args}
+    found |= {number(argument, named) for node in ends for argument in node.args}
     found |= {held for node in (known.nodes if known else ()) if (held := _holds(node)) is not None}
     return tuple(sorted(value for value in found if value is not None and _LEAST <= value <= _LARGEST))
 
@@ -58,14 +58,14 @@ def exact_sizes(source: str) -> tuple[tuple[int, int], ...]:
         if len(node.comparators) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
             continue
         for side, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-            if (value := _number(side, named)) is None:
+            if (value := number(side, named)) is None:
                 continue
-            divisor = _number(other.right, named) if isinstance(other, ast.BinOp) and isinstance(other.op, ast.Mod) else None
+            divisor = number(other.right, named) if isinstance(other, ast.BinOp) and isinstance(other.op, ast.Mod) else None
             if divisor is not None and 0 <= value < divisor <= _LARGEST:
                 found.add((divisor, value))
             elif divisor is None and _LEAST <= value <= _LARGEST:
                 found.add((0, value))
-    listed = {value for node in _listed(source) if (value := _number(node, named)) is not None}
+    listed = {value for node in _listed(source) if (value := number(node, named)) is not None}
     found |= {(0, value) for value in listed if _LEAST <= value <= _LARGEST} | {(0, value) for value in _few(compares, named)}
     found |= {(0, value) for node in compares for value in _solutions(node, named)}
     found |= {(0, max((by * k + left for k in range(1, 16)), key=_divisors)) for by, left in found if by > _SOLVED.stop // 4}
@@ -121,7 +121,7 @@ def _divisors(number: int) -> int:
 
 def _is_multiple(node: ast.Compare, named: dict[str, int]) -> bool:
     """``n % 64 == 0``, as many honest files ask."""
-    return isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod) and _number(node.comparators[0], named) == 0
+    return isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod) and number(node.comparators[0], named) == 0
 
 
 class _Unknown(ast.NodeTransformer):
@@ -137,7 +137,7 @@ class _Unknown(ast.NodeTransformer):
             return self.generic_visit(node)
         if not isinstance(node, ast.expr):
             return node
-        if (value := _number(node, self._named)) is not None:
+        if (value := number(node, self._named)) is not None:
             return ast.Constant(value=value)
         if isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC) and not self._is_product(node):
             return self.generic_visit(node)
@@ -145,7 +145,7 @@ class _Unknown(ast.NodeTransformer):
         return ast.Name(id="n", ctx=ast.Load())
 
     def _is_product(self, node: ast.BinOp) -> bool:
-        return isinstance(node.op, ast.Mult) and all(_number(side, self._named) is None for side in (node.left, node.right))
+        return isinstance(node.op, ast.Mult) and all(number(side, self._named) is None for side in (node.left, node.right))
 
 
 def _listed(source: str) -> Iterator[ast.expr]:
@@ -167,7 +167,7 @@ def _few(compares: list[ast.Compare], named: dict[str, int]) -> Iterator[int]:
     """Small numbers that a dimension's length is compared with, and what lies on the other side of these."""
     for node in compares:
         for op, side, other in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
-            for value, length in ((_number(other, named), side), (_number(side, named), other)):
+            for value, length in ((number(other, named), side), (number(side, named), other)):
                 if value is not None and 1 < value < _LEAST and _is_length(length):
                     yield value
                     yield from () if isinstance(op, ast.Eq | ast.NotEq) else (value + 1, value - 1)[: 2 if value > 2 else 1]
@@ -184,23 +184,28 @@ def _is_length(node: ast.expr) -> bool:
 def _compares(source: str) -> tuple[list[ast.Compare], dict[str, int]]:
     """All comparisons, and names that the file gives to numbers."""
     known = parse_source(source)
-    if known is None:
-        return [], {}
+    return [node for node in (known.nodes if known else ()) if isinstance(node, ast.Compare)], named_numbers(source)
+
+
+def named_numbers(source: str) -> dict[str, int]:
+    """Names that a file gives to numbers."""
+    known = parse_source(source)
     named: dict[str, int] = {}
-    for node in known.tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (value := _number(node.value, {})) is not None:
+    for node in known.tree.body if known else ():
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (value := number(node.value, {})) is not None:
             named[node.targets[0].id] = value
-    return [node for node in known.nodes if isinstance(node, ast.Compare)], named
+    return named
 
 
-def _number(node: ast.expr, named: dict[str, int]) -> int | None:
+def number(node: ast.expr, named: dict[str, int]) -> int | None:
+    """What a number, a name of one, or a product or power of such is; None where it is something else."""
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
         case ast.Name(id=name):
             return named.get(name)
         case ast.BinOp(left=left, op=ast.Mult() | ast.Pow() as op, right=right):
-            first, second = _number(left, named), _number(right, named)
+            first, second = number(left, named), number(right, named)
             if first is None or second is None or not (0 <= second <= _LARGEST and 0 <= first <= _LARGEST):
                 return None
             return first * second if isinstance(op, ast.Mult) else first**second if second <= _LEAST else None

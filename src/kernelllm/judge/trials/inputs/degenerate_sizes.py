@@ -80,8 +80,9 @@ def try_empty_sizes(process: CandidateProcess, runs: Sequence[PreparedRun]) -> U
     return uses
 
 
-def try_other_counts(process: CandidateProcess, runs: Sequence[PreparedRun]) -> UsageFindings:
-    """Another number of heads or the like: a silently different result is a warning, since the problem never has it."""
+def try_rare_sizes(process: CandidateProcess, runs: Sequence[PreparedRun]) -> UsageFindings:
+    """Another number of heads or the like, or rows longer than a block: a silently different result is a warning, since the problem never
+    has them."""
     uses = UsageFindings()
     for prepared in runs:
         what = _where(prepared, None)

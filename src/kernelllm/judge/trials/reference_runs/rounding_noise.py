@@ -33,6 +33,8 @@ _MOST_OF_SCORES = 0.005
 """Beyond it a weight says nothing, and a kernel that is further off has another reason."""
 _RUNNING = frozenset(("cumsum",))
 """Each sum is rounded, and goes on to all that follow: with equal steps to the same side."""
+_ALIKE = 1024
+"""So many of them in a row at most: more would be larger than what the tolerance allows for a sum."""
 _COMPUTED = 0.25
 """What is computed moves by this share of what inputs and parameters move by, which stands for the rounding of long sums as well."""
 
@@ -59,7 +61,7 @@ class Float64Noise(OperatorMode):
             subtracted = _subtracted(args[0], result, args[1])
             result = result + (subtracted - self.moved(subtracted))
         if operator(name) in _RUNNING and result.dtype is torch.float64 and result.numel():
-            share = self._roundings * self._epsilons * torch.finfo(torch.float32).eps
+            share = min(self._roundings, 1.0) * self._epsilons * torch.finfo(torch.float32).eps  # it is no share of what all else moves by
             moved = result + _of_running_sums(result * share, args[1], self._generator)
             result = torch.where(result.to(self._narrow) == result, result, moved)
         if family(name) in _EXACT or not (weight(name) or family(name) in HEAVY):
@@ -150,7 +152,8 @@ def _of_running_sums(unit: torch.Tensor, dim: int, generator: torch.Generator | 
     """What becomes of such sums where each is made of the one before, which was rounded by up to half a ``unit``."""
     row = torch.rand(unit.narrow(dim, 0, 1).shape if unit.dim() else (), dtype=unit.dtype, device=unit.device, generator=generator)
     each = torch.rand(unit.shape, dtype=unit.dtype, device=unit.device, generator=generator)
-    return (unit * (row + each - 1) / 2).cumsum(dim)
+    alike = min(1.0, _ALIKE / max(unit.shape[dim], 1)) if unit.dim() else 1.0
+    return (unit * (alike * (row - 0.5) + (each - 0.5)) / 2).cumsum(dim)
 
 
 def add_rounding_noise(value: Any, generator: torch.Generator, roundings: float) -> Any:
