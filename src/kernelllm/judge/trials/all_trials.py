@@ -24,8 +24,6 @@ from kernelllm.judge.trials.trial import SizeUnderTest, conclude_trial, run_tria
 
 _SPARE = 5
 """Times what one command may take that a worker must have left for trials which are made where a run is quick: others follow."""
-_LONG_ROUNDING = 40_000
-"""Operators in runs under other roundings after which the same trials are left out: of a deep network in training mode most say little."""
 _DISTRIBUTIONS = (input_distribution.PROBLEM, "normal")
 
 
@@ -65,7 +63,7 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
             if planned.is_first:
                 conclude_trial(size, planned, first.take_call())
                 _refuse_missing(size, first.missing)
-            elif not (planned.only_if_fast and _slow(size)):
+            elif not (planned.only_if_fast and (size.reference.heavy or size.process.left < _SPARE * size.process.seconds)):
                 _run_in_state(size, planned, states)
             share.let_exclusive_in()
         size.held.check(size.process)
@@ -74,12 +72,6 @@ def _run_size(size: SizeUnderTest, first: FirstRun, seeds: int, share: DeviceSha
             _run_in_state(size, PlannedTrial(state=TF32_EXACT, number=-1), states)
     finally:
         states.restore()
-
-
-def _slow(size: SizeUnderTest) -> bool:
-    reference, process = size.reference, size.process
-    rounding = reference.rounded_buffers.runs * sum(count for name, count in reference.ops.items() if "." in name)
-    return reference.heavy or rounding > _LONG_ROUNDING or process.left < _SPARE * process.seconds
 
 
 def _planned(size: SizeUnderTest, seeds: int) -> list[PlannedTrial]:

@@ -13,14 +13,11 @@ class RoundedBuffers:
 
     def __init__(self) -> None:
         self._found: dict[str, list[torch.Tensor]] = {}
-        self.runs = 0
-        """How many such runs there were at all."""
 
     def clear(self) -> None:
         self._found.clear()
 
     def keep(self, model: torch.nn.Module) -> None:
-        self.runs += 1
         for name, buffer in model.named_buffers(remove_duplicate=False):
             if 1 < buffer.numel() <= MOST:
                 self._found.setdefault(name, []).append(buffer.detach().clone())
